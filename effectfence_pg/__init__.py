@@ -1,0 +1,1 @@
+"""A durable fence between AI agents and the world, on PostgreSQL."""
