@@ -1,0 +1,81 @@
+"""Args captured by value, and validation errors as refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, field_serializer, field_validator
+
+from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.values.canonical import JsonValue, canonical_json, read_json, to_json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import ValidationError
+
+
+class Captured(BaseModel):
+    """A frozen value with an `args` field that is copied at construction.
+
+    The canonical text of the args is kept beside the copy and is what counts: whoever edits `args` in place, or the
+    object they were given as, changes nothing that is admitted, compared or written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    _args_text: str = PrivateAttr()
+
+    @field_validator("args", mode="plain", check_fields=False)
+    @classmethod
+    def _copy_args(cls, value: Any) -> JsonValue:
+        return to_json_value(value, field="args", nul=False)
+
+    @field_serializer("args", check_fields=False)
+    def _write_args(self, _value: Any) -> Any:
+        return read_json(self._args_text)
+
+    def model_post_init(self, _context: Any, /) -> None:
+        """Keep the canonical text."""
+        self._args_text = canonical_json(cast("JsonValue", getattr(self, "args")))  # noqa: B009 (a field of subclasses)
+
+    @property
+    def args_text(self) -> str:
+        """The canonical JSON of the args, as they were at construction."""
+        return self._args_text
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; with `update` it is validated anew, since its text and digests are another's.
+
+        Raises:
+            ValidationError: An updated field is refused.
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        facts = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**facts, "args": read_json(self._args_text), **update})
+
+
+def invalid_request(error: ValidationError) -> InvalidRequest:
+    """Turn pydantic's error into the refusal of its first faulty field."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    *above, last = first["loc"] or ("request",)
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidRequest):
+        # The refusal of a part of args knows the rest of the path.
+        return InvalidRequest(field=_path(above) + _joint(above) + cause.field, reason=cause.reason)
+    reasons = {"missing": "is required", "extra_forbidden": "is no known field"}
+    reason = reasons.get(first["type"]) or (str(cause) if cause else first["msg"])
+    return InvalidRequest(field=_path([*above, last]), reason=reason)
+
+
+def _joint(parts: list[int | str]) -> str:
+    return "." if parts else ""
+
+
+def _path(parts: list[int | str]) -> str:
+    path = ""
+    for part in parts:
+        # A name that came from outside may be of any length.
+        path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part[:64]}"
+    return path

@@ -1,0 +1,179 @@
+"""Certificates: immutable, content-addressed records of committed effects, in the original's exact bytes."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+
+from effectfence_pg.errors import Blocker  # noqa: TC001 (pydantic reads it at run time)
+from effectfence_pg.values.canonical import JsonValue, canonical_json, read_json, to_json_value
+from effectfence_pg.values.clocks import VectorClock
+from effectfence_pg.values.requests import CertificateHash, ReadSetEntry, Seq
+from effectfence_pg.values.trusted import trusted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+HASHED_FIELDS = (
+    "intent",
+    "parent",
+    "domain",
+    "seq",
+    "tool",
+    "args",
+    "result",
+    "vector_clock",
+    "read_set",
+    "agent",
+)
+"""The ten fields of a certificate, in the order in which they are hashed."""
+
+
+def certificate_body(
+    *,
+    intent: str,
+    parent: str | None,
+    domain: str,
+    seq: int,
+    tool: str,
+    args: object,
+    result: object,
+    vector_clock: VectorClock | Mapping[str, int],
+    read_set: Iterable[ReadSetEntry | Mapping[str, Any]],
+    agent: str,
+) -> bytes:
+    """Return the exact bytes that a certificate's hash is taken over. No size limits.
+
+    Source: the original EffectFence, whose certificates these bytes reproduce.
+
+    Raises:
+        InvalidRequest: A value that JSON cannot hold; `field` is the path to it.
+    """
+    clock = vector_clock.root if isinstance(vector_clock, VectorClock) else vector_clock
+    facts = {
+        "intent": to_json_value(intent, field="intent"),
+        "parent": to_json_value(parent, field="parent"),
+        "domain": to_json_value(domain, field="domain"),
+        "seq": to_json_value(seq, field="seq"),
+        "tool": to_json_value(tool, field="tool"),
+        "args": to_json_value(args, field="args"),
+        "result": to_json_value(result, field="result"),
+        "vector_clock": to_json_value(clock, field="vector_clock"),
+        "read_set": to_json_value([_entry(entry) for entry in read_set], field="read_set"),
+        "agent": to_json_value(agent, field="agent"),
+    }
+    # The ten fields stand in their own order; below them keys are sorted, in which `domain` comes before `seq` too.
+    members = [f'"{name}":{canonical_json(value)}' for name, value in facts.items()]
+    return f"{{{','.join(members)}}}".encode()
+
+
+def _entry(entry: ReadSetEntry | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(entry, ReadSetEntry):
+        return {"domain": entry.domain, "seq": entry.seq}
+    return {"domain": entry["domain"], "seq": entry["seq"]}
+
+
+def certificate_hash(**facts: Any) -> str:
+    """Return the lower hex SHA-256 of `certificate_body`, with the same arguments and errors."""
+    return sha256(certificate_body(**facts)).hexdigest()
+
+
+class EffectCert(BaseModel):
+    """A committed effect: the ten hashed fields and their hash, and what this library adds beside them.
+
+    Attributes:
+        intent: The action's id.
+        parent: The hash of the certificate this one descends from.
+        domain: The contention scope.
+        seq: The domain's number that the effect took.
+        tool: The tool's name.
+        args: The args at admission.
+        result: What the tool returned.
+        vector_clock: What the effect could have known of, itself included.
+        read_set: The numbers that the decision rested on.
+        agent: Who acted.
+        hash: Lower hex SHA-256 of the ten fields above.
+        namespace: The tenant, when it is known.
+        attempt: The attempt that committed, counted from 1.
+        minted_at: When, by the database's clock.
+        reconciled_over: The dead effects that an operator overrode, None when there were none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    intent: str
+    parent: CertificateHash | None = None
+    domain: str
+    seq: Seq
+    tool: str
+    args: Any
+    result: Any
+    vector_clock: VectorClock
+    read_set: tuple[ReadSetEntry, ...]
+    agent: str
+    hash: CertificateHash
+    namespace: str | None = None
+    attempt: Annotated[int, Field(ge=1)] | None = None
+    minted_at: AwareDatetime | None = None
+    reconciled_over: tuple[Blocker, ...] | None = None
+
+    @field_validator("args", "result", mode="plain")
+    @classmethod
+    def _copy_value(cls, value: Any, info: Any) -> JsonValue:
+        return to_json_value(value, field=info.field_name)
+
+    @classmethod
+    def from_body(
+        cls,
+        body: bytes,
+        *,
+        hash: str | None = None,  # noqa: A002 (the wire's name)
+        namespace: str | None = None,
+        attempt: int | None = None,
+        minted_at: datetime | None = None,
+        reconciled_over: tuple[Blocker, ...] | None = None,
+    ) -> Self:
+        """Build the certificate from its stored bytes, which are trusted; `verify` tells whether they hold.
+
+        Args:
+            body: The bytes that were hashed.
+            hash: The stored hash; computed when not given.
+            namespace: The tenant.
+            attempt: The attempt that committed.
+            minted_at: When, by the database's clock.
+            reconciled_over: The dead effects that an operator overrode.
+
+        Raises:
+            InvalidRequest: `body` is no JSON.
+        """
+        facts = cast("dict[str, Any]", read_json(body))
+        entries = (trusted(ReadSetEntry, {**entry, "settled": True}) for entry in facts["read_set"])
+        fields = {
+            **facts,
+            "vector_clock": trusted(VectorClock, {"root": facts["vector_clock"]}),
+            "read_set": tuple(entries),
+            "hash": hash or sha256(body).hexdigest(),
+            "namespace": namespace,
+            "attempt": attempt,
+            "minted_at": minted_at,
+            "reconciled_over": reconciled_over,
+        }
+        return trusted(cls, fields)
+
+    def body(self) -> bytes:
+        """Return the bytes of the ten hashed fields."""
+        return certificate_body(**{name: getattr(self, name) for name in HASHED_FIELDS})
+
+    def verify(self) -> bool:
+        """Recompute the hash from the ten fields and compare it with `hash`."""
+        return sha256(self.body()).hexdigest() == self.hash
+
+    def wire(self) -> dict[str, Any]:
+        """Return the original's JSON form: the ten hashed fields and `hash`."""
+        facts = {name: getattr(self, name) for name in HASHED_FIELDS}
+        facts["vector_clock"] = dict(self.vector_clock.root)
+        facts["read_set"] = [_entry(entry) for entry in self.read_set]
+        return {**facts, "hash": self.hash}

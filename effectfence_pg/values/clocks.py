@@ -1,0 +1,61 @@
+"""Vector clocks: which effect could have known of which."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, RootModel
+
+from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.values.canonical import canonical_json
+
+MAX_COUNT = 2**64 - 1
+"""The largest count of one agent, as in the original's certificates."""
+
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
+
+
+class VectorClock(RootModel[dict[Annotated[str, Field(strict=True)], Count]]):
+    """Counts by agent. A count of zero is kept: it is part of the digest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: dict[Annotated[str, Field(strict=True)], Count] = Field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.root.items()))
+
+    def get(self, agent: str) -> int:
+        """Return the agent's count, 0 when it has none."""
+        return self.root.get(agent, 0)
+
+    def tick(self, agent: str) -> VectorClock:
+        """Return the clock with the agent's count one higher.
+
+        Raises:
+            InvalidRequest: The count is at its limit of 2^64 - 1.
+        """
+        count = self.get(agent)
+        if count >= MAX_COUNT:
+            raise InvalidRequest(field="vector_clock", reason=f"the count of {agent[:64]!r} is at its limit")
+        return VectorClock({**self.root, agent: count + 1})
+
+    def merge(self, other: VectorClock) -> VectorClock:
+        """Return the least clock that is at or after both."""
+        merged = dict(self.root)
+        for agent, count in other.root.items():
+            merged[agent] = max(count, merged.get(agent, 0))
+        return VectorClock(merged)
+
+    def le(self, other: VectorClock) -> bool:
+        """Tell whether everything this clock knows of, the other knows of too."""
+        return all(count <= other.get(agent) for agent, count in self.root.items())
+
+    def concurrent(self, other: VectorClock) -> bool:
+        """Tell whether neither clock is at or before the other."""
+        return not self.le(other) and not other.le(self)
+
+    def digest(self) -> str:
+        """Return the lower hex SHA-256 of the clock's canonical JSON."""
+        return sha256(canonical_json({**self.root}).encode()).hexdigest()
