@@ -57,7 +57,7 @@ def listed(items: tuple[object, ...], *, limit: int = 5) -> str:
     return f"{named}; and {rest} more" if rest > 0 else named
 
 
-def _json_ready(value: object) -> object:
+def _json_ready(value: object) -> object:  # noqa: PLR0911 (one case for each kind of fact)
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, str | int | float | bool):

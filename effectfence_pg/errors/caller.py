@@ -89,9 +89,7 @@ class UnknownTicket(FenceError):
     intent: str
     attempt: int
 
-    template: ClassVar[str] = (
-        "no effect of this namespace was admitted with this ticket: intent {intent!r} attempt {attempt}"
-    )
+    template: ClassVar[str] = "no effect of this namespace has this ticket: intent {intent!r} attempt {attempt}"
     advice: ClassVar[str] = "Return the ticket exactly as prepare gave it, to the namespace that gave it."
 
 
@@ -145,5 +143,5 @@ class ResultNotRecordable(FenceError):
 
     template: ClassVar[str] = "the result of intent {intent!r} cannot be recorded: {reason}"
     advice: ClassVar[str] = (
-        "The effect did run, so do not run it again: commit a result of plain JSON values, or ask an operator to reconcile."
+        "The effect did run, so do not run it again: commit a plain JSON result, or ask an operator to reconcile it."
     )

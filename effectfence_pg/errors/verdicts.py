@@ -91,7 +91,7 @@ class ReadSetUnsettled(ReadSetStale):
     entries: tuple[UnsettledEntry, ...]  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
     advice: ClassVar[str] = (
-        "Wait until the named effects are committed or an operator has resolved them, then read the domains again and call again."
+        "Wait until the named effects are committed or resolved by an operator, then read the domains and call again."
     )
 
     def _message(self) -> str:

@@ -18,7 +18,7 @@ from effectfence_pg.values.policies import (
 )
 from effectfence_pg.values.reports import EffectStatus, FenceStats
 from effectfence_pg.values.requests import MAX_SEQ, Compensation, EffectRequest, ReadSetEntry, parse_request
-from effectfence_pg.values.tickets import Fresh, Held, PreparedEffect, Replay, parse_prepared
+from effectfence_pg.values.tickets import Fresh, Held, PreparedEffect, Replay, RolledBack, parse_prepared
 
 __all__ = [
     "HASHED_FIELDS",
@@ -46,6 +46,7 @@ __all__ = [
     "PreparedEffect",
     "ReadSetEntry",
     "Replay",
+    "RolledBack",
     "VectorClock",
     "canonical_json",
     "certificate_body",

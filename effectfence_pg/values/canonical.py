@@ -1,7 +1,7 @@
-"""Canonical JSON: one text for one value, in every process, so that digests mean the same everywhere.
+r"""Canonical JSON: one text for one value, in every process, so that digests mean the same everywhere.
 
 The byte rules are those of the original EffectFence certificates: compact, keys sorted by Unicode code point at every
-level, only `"`, `\\` and the control characters escaped, integers exact, floats as the shortest digits that read back.
+level, only `"`, `\` and the control characters escaped, integers exact, floats as the shortest digits that read back.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from pydantic import BaseModel
@@ -19,7 +21,7 @@ from pydantic import BaseModel
 from effectfence_pg.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 """A plain JSON value."""
@@ -33,6 +35,13 @@ MAX_INT_BITS = 14_280
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 # Strings are matched to be stepped over: only a number may be rewritten.
 _STRING_OR_SMALL_FLOAT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(\d)(?:\.(\d+))?e-0(\d)')
@@ -68,8 +77,8 @@ def to_json_value(value: object, *, field: str, nul: bool = True) -> JsonValue:
         raise InvalidRequest(field=path, reason=refused.reason) from None
 
 
-def _copied(value: Any, levels: int, nul: bool) -> JsonValue:
-    kind = type(value)
+def _copied(value: Any, levels: int, nul: bool) -> JsonValue:  # noqa: PLR0911 (one case for each plain type)
+    kind = cast("type[object]", type(value))
     if kind is str:
         return _checked_text(value, nul)
     if value is None or kind is bool:
@@ -85,7 +94,7 @@ def _copied(value: Any, levels: int, nul: bool) -> JsonValue:
     return _copied(_plain(value), levels, nul)
 
 
-def _plain(value: object) -> object:
+def _plain(value: object) -> object:  # noqa: PLR0911 (one case for each accepted kind)
     """Reduce an accepted subclass, model, dataclass or Enum by one step towards a plain type."""
     if isinstance(value, Enum) and isinstance(value.value, str | int):
         return value.value
@@ -100,13 +109,12 @@ def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
         try:
             return value.model_dump()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (a serializer of the caller's may raise anything)
             raise _RefusedError(f"the model cannot be dumped: {error}") from None
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: getattr(value, part.name) for part in fields(value)}
-    if hasattr(value, "keys") and hasattr(value, "__getitem__"):
-        mapping = cast("Mapping[object, object]", value)
-        return {key: mapping[key] for key in mapping.keys()}  # noqa: SIM118 (a mapping by shape need not be iterable)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value).items())
     raise _RefusedError(f"a {type(value).__name__} is no JSON value")
 
 
@@ -192,6 +200,11 @@ def _small_float(match: re.Match[str]) -> str:
     return f"{first}.{rest}e-{exponent}" if rest else f"{first}e-{exponent}"
 
 
+def quoted(text: str) -> str:
+    """Write one string by the same rules."""
+    return encode_basestring(text)
+
+
 def has_float(value: JsonValue) -> bool:
     """Tell whether a plain JSON value holds a float anywhere."""
     if isinstance(value, dict):
@@ -222,12 +235,8 @@ def read_json(text: str | bytes) -> JsonValue:
         InvalidRequest: No JSON, NaN or Infinity, or nested too deeply to read. Its `field` is `json`.
     """
     try:
-        return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))
+        return _DECODE(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise InvalidRequest(field="json", reason="nested too deeply") from None
     except ValueError as error:
         raise InvalidRequest(field="json", reason=str(error)) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")

@@ -1,18 +1,12 @@
 """Args captured by value, and validation errors as refusals."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any, Self, cast
 
-from typing import TYPE_CHECKING, Any, Self, cast
-
-from pydantic import BaseModel, ConfigDict, PrivateAttr, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, field_validator
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.canonical import JsonValue, canonical_json, read_json, to_json_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydantic import ValidationError
 
 
 class Captured(BaseModel):
@@ -24,8 +18,6 @@ class Captured(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    _args_text: str = PrivateAttr()
-
     @field_validator("args", mode="plain", check_fields=False)
     @classmethod
     def _copy_args(cls, value: Any) -> JsonValue:
@@ -33,16 +25,28 @@ class Captured(BaseModel):
 
     @field_serializer("args", check_fields=False)
     def _write_args(self, _value: Any) -> Any:
-        return read_json(self._args_text)
+        return read_json(self.args_text)
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Keep the canonical text."""
-        self._args_text = canonical_json(cast("JsonValue", getattr(self, "args")))  # noqa: B009 (a field of subclasses)
+        """Keep the canonical text, and what the class derives from it."""
+        self._keep(self._derived(canonical_json(self.__dict__["args"])))
+
+    def _derived(self, args_text: str) -> dict[str, Any]:
+        """Return the facts to keep beside the fields."""
+        return {"args_text": args_text}
+
+    def _keep(self, facts: dict[str, Any]) -> None:
+        # Pydantic's own place for private facts, copied, compared and pickled with the model. Its accessors look a
+        # name up in five places, which costs more than the digests.
+        object.__setattr__(self, "__pydantic_private__", facts)
+
+    def _kept(self, name: str) -> Any:
+        return cast("dict[str, Any]", self.__pydantic_private__)[name]
 
     @property
     def args_text(self) -> str:
         """The canonical JSON of the args, as they were at construction."""
-        return self._args_text
+        return self._kept("args_text")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy; with `update` it is validated anew, since its text and digests are another's.
@@ -53,7 +57,7 @@ class Captured(BaseModel):
         if not update:
             return super().model_copy(deep=deep)
         facts = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self).model_validate({**facts, "args": read_json(self._args_text), **update})
+        return type(self).model_validate({**facts, "args": read_json(self.args_text), **update})
 
 
 def invalid_request(error: ValidationError) -> InvalidRequest:

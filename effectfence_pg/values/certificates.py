@@ -1,21 +1,17 @@
 """Certificates: immutable, content-addressed records of committed effects, in the original's exact bytes."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
-from effectfence_pg.errors import Blocker  # noqa: TC001 (pydantic reads it at run time)
-from effectfence_pg.values.canonical import JsonValue, canonical_json, read_json, to_json_value
+from effectfence_pg.errors import Blocker
+from effectfence_pg.values.canonical import JsonValue, canonical_json, quoted, read_json, to_json_value
 from effectfence_pg.values.clocks import VectorClock
 from effectfence_pg.values.requests import CertificateHash, ReadSetEntry, Seq
 from effectfence_pg.values.trusted import trusted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
 HASHED_FIELDS = (
     "intent",
@@ -52,22 +48,51 @@ def certificate_body(
     Raises:
         InvalidRequest: A value that JSON cannot hold; `field` is the path to it.
     """
+    return joined_body(
+        intent=intent,
+        parent=parent,
+        domain=domain,
+        seq=seq,
+        tool=tool,
+        args_text=_member(args, "args"),
+        result_text=_member(result, "result"),
+        vector_clock=vector_clock,
+        read_set=read_set,
+        agent=agent,
+    )
+
+
+def joined_body(
+    *,
+    intent: str,
+    parent: str | None,
+    domain: str,
+    seq: int,
+    tool: str,
+    args_text: str,
+    result_text: str,
+    vector_clock: VectorClock | Mapping[str, int],
+    read_set: Iterable[ReadSetEntry | Mapping[str, Any]],
+    agent: str,
+) -> bytes:
+    """Return the same bytes as `certificate_body` from args and a result that are canonical JSON already."""
     clock = vector_clock.root if isinstance(vector_clock, VectorClock) else vector_clock
-    facts = {
-        "intent": to_json_value(intent, field="intent"),
-        "parent": to_json_value(parent, field="parent"),
-        "domain": to_json_value(domain, field="domain"),
-        "seq": to_json_value(seq, field="seq"),
-        "tool": to_json_value(tool, field="tool"),
-        "args": to_json_value(args, field="args"),
-        "result": to_json_value(result, field="result"),
-        "vector_clock": to_json_value(clock, field="vector_clock"),
-        "read_set": to_json_value([_entry(entry) for entry in read_set], field="read_set"),
-        "agent": to_json_value(agent, field="agent"),
-    }
-    # The ten fields stand in their own order; below them keys are sorted, in which `domain` comes before `seq` too.
-    members = [f'"{name}":{canonical_json(value)}' for name, value in facts.items()]
-    return f"{{{','.join(members)}}}".encode()
+    # The ten fields stand in their own order; below them keys are sorted, where `domain` comes before `seq` as well.
+    return "".join(
+        (
+            f'{{"intent":{_member(intent, "intent")},"parent":{_member(parent, "parent")},',
+            f'"domain":{_member(domain, "domain")},"seq":{_member(seq, "seq")},"tool":{_member(tool, "tool")},',
+            f'"args":{args_text},"result":{result_text},"vector_clock":{_member(clock, "vector_clock")},',
+            f'"read_set":{_member([_entry(entry) for entry in read_set], "read_set")},',
+            f'"agent":{_member(agent, "agent")}}}',
+        )
+    ).encode()
+
+
+def _member(value: object, field: str) -> str:
+    if type(value) is str and value.isascii():
+        return quoted(value)
+    return canonical_json(to_json_value(value, field=field))
 
 
 def _entry(entry: ReadSetEntry | Mapping[str, Any]) -> dict[str, Any]:

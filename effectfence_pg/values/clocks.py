@@ -1,9 +1,7 @@
 """Vector clocks: which effect could have known of which."""
 
-from __future__ import annotations
-
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, RootModel
 
@@ -30,7 +28,7 @@ class VectorClock(RootModel[dict[Annotated[str, Field(strict=True)], Count]]):
         """Return the agent's count, 0 when it has none."""
         return self.root.get(agent, 0)
 
-    def tick(self, agent: str) -> VectorClock:
+    def tick(self, agent: str) -> Self:
         """Return the clock with the agent's count one higher.
 
         Raises:
@@ -39,20 +37,20 @@ class VectorClock(RootModel[dict[Annotated[str, Field(strict=True)], Count]]):
         count = self.get(agent)
         if count >= MAX_COUNT:
             raise InvalidRequest(field="vector_clock", reason=f"the count of {agent[:64]!r} is at its limit")
-        return VectorClock({**self.root, agent: count + 1})
+        return type(self)({**self.root, agent: count + 1})
 
-    def merge(self, other: VectorClock) -> VectorClock:
+    def merge(self, other: Self) -> Self:
         """Return the least clock that is at or after both."""
         merged = dict(self.root)
         for agent, count in other.root.items():
             merged[agent] = max(count, merged.get(agent, 0))
-        return VectorClock(merged)
+        return type(self)(merged)
 
-    def le(self, other: VectorClock) -> bool:
+    def le(self, other: Self) -> bool:
         """Tell whether everything this clock knows of, the other knows of too."""
         return all(count <= other.get(agent) for agent, count in self.root.items())
 
-    def concurrent(self, other: VectorClock) -> bool:
+    def concurrent(self, other: Self) -> bool:
         """Tell whether neither clock is at or before the other."""
         return not self.le(other) and not other.le(self)
 

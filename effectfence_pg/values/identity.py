@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from json import dumps
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from effectfence_pg.errors import InvalidRequest
-from effectfence_pg.values.canonical import by_value, canonical_json, has_float
+from effectfence_pg.values.canonical import by_value, canonical_json, has_float, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,14 +55,14 @@ def fingerprint(
     """
     if args_text is None or has_float(args):
         args_text = canonical_json(by_value(args))
-    scope = f',"domain":{_quoted(domain)}', f',"tool":{_quoted(tool)}}}'
-    args_digest = sha256(f'{{"args":{args_text}{scope[0]}{scope[1]}'.encode()).digest()
+    where, what = f'"domain":{quoted(domain)}', f'"tool":{quoted(tool)}'
+    args_digest = sha256(f'{{"args":{args_text},{where},{what}}}'.encode()).digest()
     if identity is None:
         return Fingerprint(args_digest, args_digest)
     names = identity_names(identity, args)
-    assert isinstance(args, dict)  # noqa: S101 (identity_names has just refused anything else)
-    chosen = canonical_json(by_value({name: args[name] for name in names}))
-    identity_digest = sha256(f'{{{scope[0][1:]},"identity":{chosen}{scope[1]}'.encode()).digest()
+    members = cast("dict[str, JsonValue]", args)
+    chosen = canonical_json(by_value({name: members[name] for name in names}))
+    identity_digest = sha256(f'{{{where},"identity":{chosen},{what}}}'.encode()).digest()
     return Fingerprint(args_digest, identity_digest, names)
 
 
@@ -121,7 +120,3 @@ def difference(
     if stored.identity_fields is None:
         return "args"
     return None if stored.identity_digest == given.identity_digest else "identity"
-
-
-def _quoted(text: str) -> str:
-    return dumps(text, ensure_ascii=False)

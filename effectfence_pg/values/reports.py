@@ -1,13 +1,11 @@
 """What the fence tells about itself: the status of an intent, and what this process saw."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, computed_field
 
-from effectfence_pg.errors import Blocker  # noqa: TC001 (pydantic reads it at run time)
-from effectfence_pg.values.certificates import EffectCert  # noqa: TC001 (pydantic reads it at run time)
+from effectfence_pg.errors import Blocker
+from effectfence_pg.values.certificates import EffectCert
 
 _WIRE_REFUSALS = {
     "stale_read_set": ("read_set_stale", "read_set_unsettled"),

@@ -1,24 +1,17 @@
 """What a caller asks for: one attempt of one action."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any
 
-from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Annotated, Any, cast
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.captured import Captured, invalid_request
 from effectfence_pg.values.clocks import MAX_COUNT, VectorClock
 from effectfence_pg.values.identity import Fingerprint, fingerprint, identity_names, key_of
 from effectfence_pg.values.names import Name, check_name
-from effectfence_pg.values.policies import LeaseExpiry, LeaseSeconds, OnStale
-
-if TYPE_CHECKING:
-    from pydantic import ValidationInfo
-
-    from effectfence_pg.values.canonical import JsonValue
-    from effectfence_pg.values.policies import FenceConfig
+from effectfence_pg.values.policies import FenceConfig, LeaseExpiry, LeaseSeconds, OnStale
 
 MAX_SEQ = 2**63 - 1
 """The largest sequence number of a domain: a PostgreSQL bigint."""
@@ -29,9 +22,9 @@ CertificateHash = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
 
 def _ordered(value: Any) -> Any:
     # The order of a set is another one in every process, and this order is hashed.
-    if isinstance(value, Set | Mapping):
-        raise ValueError("has no order of its own; give a list")
-    return cast("Any", value)
+    if isinstance(value, AbstractSet | Mapping):
+        raise ValueError("has no order of its own; give a list")  # noqa: TRY004 (pydantic gathers ValueErrors)
+    return value
 
 
 class ReadSetEntry(BaseModel):
@@ -94,8 +87,6 @@ class EffectRequest(Captured):
     observes: Annotated[tuple[Name, ...], BeforeValidator(_ordered)] = ()
     compensation: Compensation | None = None
 
-    _fingerprint: Fingerprint = PrivateAttr()
-
     @field_validator("read_set")
     @classmethod
     def _one_entry_per_domain(cls, entries: tuple[ReadSetEntry, ...]) -> tuple[ReadSetEntry, ...]:
@@ -136,17 +127,16 @@ class EffectRequest(Captured):
     def _each_once(cls, intents: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(intents))
 
-    def model_post_init(self, context: Any, /) -> None:
-        """Keep the canonical text and the digests."""
-        super().model_post_init(context)
-        self._fingerprint = fingerprint(
-            domain=self.domain, tool=self.tool, args=self.args, identity=self.identity, args_text=self._args_text
+    def _derived(self, args_text: str) -> dict[str, Any]:
+        digests = fingerprint(
+            domain=self.domain, tool=self.tool, args=self.args, identity=self.identity, args_text=args_text
         )
+        return {"args_text": args_text, "fingerprint": digests}
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The digests of what the action is, as it was at construction."""
-        return self._fingerprint
+        return self._kept("fingerprint")
 
     @property
     def intent_key(self) -> bytes:
@@ -164,7 +154,7 @@ class EffectRequest(Captured):
         Raises:
             InvalidRequest: The args, the clock, the read set or the observed intents are beyond a limit.
         """
-        _check_size("args", self._args_text, config.max_args_bytes)
+        _check_size("args", self.args_text, config.max_args_bytes)
         _check_count("known_clock", len(self.known_clock.root), config.max_clock_entries)
         _check_count("read_set", len(self.read_set), config.max_read_set_entries)
         _check_count("observes", len(self.observes), config.max_observed_intents)

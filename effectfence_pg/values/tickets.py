@@ -1,25 +1,22 @@
 """What prepare and commit answer: the ticket of an admitted effect, a replayed certificate, a held effect."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Self
+from uuid import UUID
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
-from uuid import UUID  # noqa: TC003 (pydantic reads it at run time)
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
-
-from effectfence_pg.errors import Blocker  # noqa: TC001 (pydantic reads it at run time)
+from effectfence_pg.errors import Blocker
 from effectfence_pg.values.canonical import read_json
 from effectfence_pg.values.captured import Captured, invalid_request
-from effectfence_pg.values.certificates import EffectCert
-from effectfence_pg.values.clocks import VectorClock  # noqa: TC001 (pydantic reads it at run time)
+from effectfence_pg.values.certificates import EffectCert, joined_body
+from effectfence_pg.values.clocks import VectorClock
 from effectfence_pg.values.identity import fingerprint
 from effectfence_pg.values.names import Name, Namespace
 from effectfence_pg.values.policies import LeaseSeconds
 from effectfence_pg.values.requests import CertificateHash, EffectRequest, ReadSetEntry, Seq
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+from effectfence_pg.values.trusted import trusted
 
 Attempt = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
@@ -69,18 +66,14 @@ class PreparedEffect(Captured):
     lease_expires_at: AwareDatetime | None = None
     lease_seconds: LeaseSeconds
 
-    _args_digest: bytes = PrivateAttr()
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Keep the canonical text and the digest."""
-        super().model_post_init(context)
-        digests = fingerprint(domain=self.domain, tool=self.tool, args=self.args, args_text=self._args_text)
-        self._args_digest = digests.args_digest
+    def _derived(self, args_text: str) -> dict[str, Any]:
+        digests = fingerprint(domain=self.domain, tool=self.tool, args=self.args, args_text=args_text)
+        return {"args_text": args_text, "args_digest": digests.args_digest}
 
     @property
     def args_digest(self) -> bytes:
         """The digest of the domain, tool and args that this ticket came with: another one when it was edited."""
-        return self._args_digest
+        return self._kept("args_digest")
 
     @classmethod
     def admitted(
@@ -90,6 +83,7 @@ class PreparedEffect(Captured):
         namespace: str,
         seq: int,
         vector_clock: VectorClock,
+        read_set: tuple[ReadSetEntry, ...],
         attempt: int,
         token: UUID,
         lease_seconds: float,
@@ -97,7 +91,6 @@ class PreparedEffect(Captured):
         observing: bool = False,
     ) -> Self:
         """Build the ticket of a request that was just admitted, from facts that are trusted."""
-        ticket = cls.__new__(cls)
         facts = {
             "intent": request.intent,
             "parent": request.parent,
@@ -107,7 +100,7 @@ class PreparedEffect(Captured):
             # A copy of its own, from the text: the request's may have been edited since.
             "args": read_json(request.args_text),
             "vector_clock": vector_clock,
-            "read_set": request.read_set,
+            "read_set": read_set,
             "agent": request.agent,
             "namespace": namespace,
             "attempt": attempt,
@@ -118,12 +111,31 @@ class PreparedEffect(Captured):
             "lease_expires_at": lease_expires_at,
             "lease_seconds": lease_seconds,
         }
-        object.__setattr__(ticket, "__dict__", facts)
-        object.__setattr__(ticket, "__pydantic_fields_set__", set(facts))
-        object.__setattr__(ticket, "__pydantic_extra__", None)
-        private = {"_args_text": request.args_text, "_args_digest": request.fingerprint.args_digest}
-        object.__setattr__(ticket, "__pydantic_private__", private)
-        return ticket
+        kept = {"args_text": request.args_text, "args_digest": request.fingerprint.args_digest}
+        return trusted(cls, facts, kept)
+
+    def certificate_body(self, result_text: str) -> bytes:
+        """Return the bytes that the certificate of this effect is hashed over.
+
+        Args:
+            result_text: The canonical JSON of the result.
+        """
+        return joined_body(
+            intent=self.intent,
+            parent=self.parent,
+            domain=self.domain,
+            seq=self.seq,
+            tool=self.tool,
+            args_text=self.args_text,
+            result_text=result_text,
+            vector_clock=self.vector_clock,
+            read_set=self.read_set,
+            agent=self.agent,
+        )
+
+    def renewed(self, lease_expires_at: datetime) -> Self:
+        """Return the ticket with the end of its renewed lease."""
+        return trusted(type(self), {**self.__dict__, "lease_expires_at": lease_expires_at}, self.__pydantic_private__)
 
 
 def parse_prepared(given: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
@@ -144,7 +156,6 @@ class Fresh(BaseModel):
     """Admitted: run the tool, then commit `prepared`."""
 
     model_config = ConfigDict(frozen=True)
-    __match_args__ = ("prepared",)
 
     replayed: ClassVar[bool] = False
     prepared: PreparedEffect
@@ -157,7 +168,6 @@ class Replay(BaseModel):
     """Done before: use the certificate's result, and run nothing."""
 
     model_config = ConfigDict(frozen=True)
-    __match_args__ = ("certificate",)
 
     replayed: ClassVar[bool] = True
     certificate: EffectCert
@@ -175,3 +185,14 @@ class Held(BaseModel):
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
+
+
+class RolledBack(BaseModel):
+    """What an abort did: the state of the effect now, and the dependents that fell with it, as they were before."""
+
+    model_config = ConfigDict(frozen=True)
+
+    intent: str
+    attempt: int
+    state: str
+    dependents: tuple[Blocker, ...] = ()
