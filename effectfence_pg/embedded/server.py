@@ -150,8 +150,9 @@ class PrivateServer:
 
     @property
     def running(self) -> bool:
-        """Whether the server answers now, whoever started it."""
-        return self.look() is not None
+        """Whether the server answers now, whoever started it. Asking neither starts it nor keeps it."""
+        self._answer = launching.ask(self.site) if self.folder.locked("supervisor") else None
+        return self._answer is not None
 
     @property
     def version(self) -> str:
@@ -170,13 +171,9 @@ class PrivateServer:
 
     def url_for(self, database: str) -> str:
         """The URL of another database of this server."""
-        return self._url(database, self.port)
-
-    def look(self) -> str | None:
-        """Return the URL if the server answers now, without starting or using it."""
-        if self.folder.locked("supervisor") and (answer := launching.ask(self.site)):
-            return self._url(DATABASE, answer.port)
-        return None
+        password = self.folder.password.read_text(encoding="utf-8")
+        url = URL.create("postgresql+psycopg", USER, password, "127.0.0.1", self.port, database)
+        return url.render_as_string(hide_password=False)
 
     # Databases
 
@@ -199,13 +196,8 @@ class PrivateServer:
     @property
     def _started(self) -> Answer:
         if self._answer is None:
-            raise EmbeddedUnavailable(missing="the server was not started", remedy="Call start() first.")
+            raise EmbeddedUnavailable(missing="the server does not run", remedy="Call start() first.")
         return self._answer
-
-    def _url(self, database: str, port: int) -> str:
-        password = self.folder.password.read_text(encoding="utf-8")
-        url = URL.create("postgresql+psycopg", USER, password, "127.0.0.1", port, database)
-        return url.render_as_string(hide_password=False)
 
     def _locate(self) -> Site:
         account = server_account(self._wanted / "data" if self._wanted else None)

@@ -1,0 +1,33 @@
+"""The application, and its commands: each module adds itself in one line."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from effectfence_pg.cli import db
+
+app = typer.Typer(
+    name="effectfence-pg",
+    help="A durable fence between AI agents and the world, on PostgreSQL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback with local variables would show passwords
+)
+app.add_typer(db.app, name="db")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("effectfence-pg"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A durable fence between AI agents and the world, on PostgreSQL."""

@@ -1,0 +1,88 @@
+"""What every command shares: where answers, progress and errors go, and with which exit status.
+
+An answer goes to stdout, as text or with ``--json`` as one object; progress and errors go to stderr. The exit status is
+0 when it is done, 1 when the answer is no, 2 for wrong usage or a missing extra, 3 when the database cannot be used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from sqlalchemy.exc import DBAPIError
+
+from effectfence_pg.embedded import EmbeddedUnavailable
+from effectfence_pg.errors import (
+    DatabaseEncodingError,
+    DatabaseUnavailable,
+    FenceError,
+    RetriesExhausted,
+    SchemaVersionError,
+)
+from effectfence_pg.settings import DATABASE_VARIABLE, InvalidDatabaseUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+EXIT_NO = 1
+EXIT_USAGE = 2
+EXIT_DATABASE = 3
+DATABASE_ERRORS = (
+    DatabaseEncodingError,
+    DatabaseUnavailable,
+    EmbeddedUnavailable,
+    RetriesExhausted,
+    SchemaVersionError,
+)
+
+DatabaseUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help=f"The PostgreSQL to use. Default: {DATABASE_VARIABLE}, else a private server.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object on stdout.")]
+
+progress = Console(stderr=True, highlight=False)
+
+
+def answer(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    """Give the command's answer."""
+    sys.stdout.write((json.dumps(facts, ensure_ascii=False) if as_json else text) + "\n")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def reporting(as_json: bool) -> Generator[None]:
+    """Turn errors that were raised on purpose into one line, or with ``--json`` one object, and an exit status."""
+    try:
+        yield
+    except FenceError as error:
+        _report(as_json, error)
+        raise typer.Exit(_status(error)) from error
+    except DBAPIError as error:
+        # The driver's words without the statement, its parameters and the link that SQLAlchemy adds.
+        unavailable = DatabaseUnavailable(reason=" ".join(str(error.orig).split()))
+        _report(as_json, unavailable)
+        raise typer.Exit(EXIT_DATABASE) from error
+
+
+def _report(as_json: bool, error: FenceError) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"error": error.as_dict()}, ensure_ascii=False) + "\n")
+    message = " ".join(str(error).split())
+    stop = "" if message.endswith((".", "?", "!")) else "."
+    sys.stderr.write(f"error: {message}{stop} {error.advice}\n")
+
+
+def _status(error: FenceError) -> int:
+    if isinstance(error, InvalidDatabaseUrl):
+        return EXIT_USAGE
+    return EXIT_DATABASE if isinstance(error, DATABASE_ERRORS) else EXIT_NO
