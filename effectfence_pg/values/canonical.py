@@ -32,6 +32,8 @@ MAX_NESTING = 127
 MAX_INT_BITS = 14_280
 """Bits of an integer. Python refuses to write or read more than 4,300 decimal digits, which this stays below."""
 
+_MAX_PART = 64  # Characters of one key in an error's path; a key may be of any length.
+
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
@@ -73,8 +75,12 @@ def to_json_value(value: object, *, field: str, nul: bool = True) -> JsonValue:
     try:
         return _copied(value, MAX_NESTING, nul)
     except _RefusedError as refused:
-        path = field + "".join(reversed(refused.path))
+        path = field + "".join(
+            part if len(part) <= _MAX_PART else f"{part[:_MAX_PART]}..." for part in refused.path[::-1]
+        )
         raise InvalidRequest(field=path, reason=refused.reason) from None
+    except RecursionError:
+        raise InvalidRequest(field=field, reason="nested without end") from None
 
 
 def _copied(value: Any, levels: int, nul: bool) -> JsonValue:  # noqa: PLR0911 (one case for each plain type)
@@ -115,7 +121,7 @@ def _plain(value: object) -> object:  # noqa: PLR0911 (one case for each accepte
         return {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value).items())
-    raise _RefusedError(f"a {type(value).__name__} is no JSON value")
+    raise _RefusedError(f"{type(value).__name__} is no JSON type")
 
 
 def _copied_items(items: Iterable[tuple[Any, Any]], levels: int, nul: bool) -> dict[str, JsonValue]:
@@ -127,7 +133,7 @@ def _copied_items(items: Iterable[tuple[Any, Any]], levels: int, nul: bool) -> d
         try:
             copy[name] = _copied(item, levels - 1, nul)
         except _RefusedError as refused:
-            refused.path.append(f".{name}" if name.isidentifier() else f"[{json.dumps(name[:64])}]")
+            refused.path.append(f".{name}" if name.isidentifier() else f"[{quoted(name)}]")
             raise
     return copy
 
@@ -152,7 +158,7 @@ def _refuse_nesting() -> NoReturn:
 def _checked_key(key: object, nul: bool) -> str:
     plain = _plain(key) if isinstance(key, str) and type(key) is not str else key
     if type(plain) is not str:
-        raise _RefusedError(f"a key is a {type(key).__name__}, not a string")
+        raise _RefusedError(f"a key is of type {type(key).__name__}, not str")
     return _checked_text(plain, nul)
 
 

@@ -10,7 +10,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 from effectfence_pg.errors import Blocker
 from effectfence_pg.values.canonical import JsonValue, canonical_json, quoted, read_json, to_json_value
 from effectfence_pg.values.clocks import VectorClock
-from effectfence_pg.values.requests import CertificateHash, ReadSetEntry, Seq
+from effectfence_pg.values.names import Text
+from effectfence_pg.values.requests import CertificateHash, ReadSet, ReadSetEntry, Seq
 from effectfence_pg.values.trusted import trusted
 
 HASHED_FIELDS = (
@@ -129,18 +130,18 @@ class EffectCert(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
-    intent: str
+    intent: Text
     parent: CertificateHash | None = None
-    domain: str
+    domain: Text
     seq: Seq
-    tool: str
+    tool: Text
     args: Any
     result: Any
     vector_clock: VectorClock
-    read_set: tuple[ReadSetEntry, ...]
-    agent: str
+    read_set: ReadSet
+    agent: Text
     hash: CertificateHash
-    namespace: str | None = None
+    namespace: Text | None = None
     attempt: Annotated[int, Field(ge=1)] | None = None
     minted_at: AwareDatetime | None = None
     reconciled_over: tuple[Blocker, ...] | None = None

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, RootModel
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.canonical import canonical_json
+from effectfence_pg.values.names import Text
 
 MAX_COUNT = 2**64 - 1
 """The largest count of one agent, as in the original's certificates."""
@@ -14,12 +15,12 @@ MAX_COUNT = 2**64 - 1
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 
 
-class VectorClock(RootModel[dict[Annotated[str, Field(strict=True)], Count]]):
+class VectorClock(RootModel[dict[Text, Count]]):
     """Counts by agent. A count of zero is kept: it is part of the digest."""
 
     model_config = ConfigDict(frozen=True)
 
-    root: dict[Annotated[str, Field(strict=True)], Count] = Field(default_factory=dict)
+    root: dict[Text, Count] = Field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(frozenset(self.root.items()))

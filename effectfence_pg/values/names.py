@@ -40,6 +40,18 @@ def _namespace(text: str) -> str:
     return _checked(text, MAX_NAMESPACE_BYTES)
 
 
+def _text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("contains a lone surrogate") from None
+    return text
+
+
+Text = Annotated[str, Field(strict=True), AfterValidator(_text)]
+"""Any text that UTF-8 can hold: a record of the past is not held to the limits of today."""
+
 Name = Annotated[str, Field(strict=True), AfterValidator(_name)]
 Namespace = Annotated[str, Field(strict=True), AfterValidator(_namespace)]
 
@@ -51,7 +63,7 @@ def check_name(value: object, *, field: str, max_bytes: int = MAX_NAME_BYTES) ->
         InvalidRequest: It is not. The error's `field` is the one given.
     """
     if not isinstance(value, str):
-        raise InvalidRequest(field=field, reason=f"a {type(value).__name__} is no name")
+        raise InvalidRequest(field=field, reason=f"is of type {type(value).__name__}, not str")
     try:
         return _checked(str.__str__(value), max_bytes)
     except ValueError as error:

@@ -21,10 +21,16 @@ CertificateHash = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
 
 
 def _ordered(value: Any) -> Any:
+    if value is None:
+        return ()
     # The order of a set is another one in every process, and this order is hashed.
     if isinstance(value, AbstractSet | Mapping):
         raise ValueError("has no order of its own; give a list")  # noqa: TRY004 (pydantic gathers ValueErrors)
     return value
+
+
+def _known(value: Any) -> Any:
+    return {} if value is None else value
 
 
 class ReadSetEntry(BaseModel):
@@ -39,6 +45,9 @@ class ReadSetEntry(BaseModel):
     domain: Name
     seq: Seq
     settled: Annotated[bool, Field(strict=True, exclude_if=bool)] = True
+
+
+ReadSet = Annotated[tuple[ReadSetEntry, ...], BeforeValidator(_ordered)]
 
 
 class Compensation(Captured):
@@ -75,9 +84,9 @@ class EffectRequest(Captured):
     tool: Name
     agent: Name
     args: Any = Field(default_factory=dict)
-    read_set: Annotated[tuple[ReadSetEntry, ...], BeforeValidator(_ordered)] = ()
+    read_set: ReadSet = ()
     parent: CertificateHash | None = None
-    known_clock: VectorClock = Field(default_factory=VectorClock)
+    known_clock: Annotated[VectorClock, BeforeValidator(_known)] = Field(default_factory=VectorClock)
     expected_seq: Seq | None = None
     identity: tuple[Name, ...] | None = None
     lease_seconds: LeaseSeconds | None = None

@@ -15,7 +15,7 @@ from effectfence_pg.values.clocks import VectorClock
 from effectfence_pg.values.identity import fingerprint
 from effectfence_pg.values.names import Name, Namespace
 from effectfence_pg.values.policies import LeaseSeconds
-from effectfence_pg.values.requests import CertificateHash, EffectRequest, ReadSetEntry, Seq
+from effectfence_pg.values.requests import CertificateHash, EffectRequest, ReadSet, ReadSetEntry, Seq
 from effectfence_pg.values.trusted import trusted
 
 Attempt = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
@@ -55,7 +55,7 @@ class PreparedEffect(Captured):
     tool: Name
     args: Any
     vector_clock: VectorClock
-    read_set: tuple[ReadSetEntry, ...] = ()
+    read_set: ReadSet = ()
     agent: Name
     namespace: Namespace
     attempt: Attempt
