@@ -1,0 +1,174 @@
+"""What callers hand over, checked and turned into operations: shared by every fence and repository, sync and async."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
+from effectfence_pg.protocol.admission import Admission, effective_read_set
+from effectfence_pg.protocol.reconciliation import Judgement
+from effectfence_pg.protocol.verdicts import require_own
+from effectfence_pg.sql import verbs
+from effectfence_pg.values import (
+    MAX_NAMESPACE_BYTES,
+    MAX_SEQ,
+    AbortEffect,
+    Basis,
+    ClosureMode,
+    FenceConfig,
+    Outcome,
+    PreparedEffect,
+    canonical_json,
+    check_name,
+    parse_prepared,
+    parse_request,
+    to_json_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from enum import StrEnum
+
+    from effectfence_pg.sql.operation import Operation
+    from effectfence_pg.values import EffectCert, EffectRequest, EffectStatus, Held, ReadSetEntry, RolledBack
+
+E_ = TypeVar("E_", bound="StrEnum")
+
+MAX_REASON_BYTES = 16_384
+
+
+class Calls:
+    """The checked form of every verb's arguments, for one namespace and configuration.
+
+    Raises:
+        InvalidRequest: From every method, before any database work; `field` names what is wrong.
+    """
+
+    def __init__(self, namespace: str, config: FenceConfig | None) -> None:
+        self.namespace = check_name(namespace, field="namespace", max_bytes=MAX_NAMESPACE_BYTES)
+        self.config = config or FenceConfig()
+
+    def admission(self, given: EffectRequest | Mapping[str, Any]) -> Admission:
+        """One call of prepare, with a token of its own."""
+        request = parse_request(given)
+        request.check(self.config)
+        for field in ("branch", "compensation"):
+            if getattr(request, field) is not None:
+                raise InvalidRequest(field=field, reason="is not supported by this release")
+        return Admission(
+            request=request,
+            namespace=self.namespace,
+            token=uuid4(),
+            lease_seconds=request.lease_seconds or self.config.lease_seconds,
+            on_lease_expiry=request.on_lease_expiry or self.config.on_lease_expiry,
+            read_set=effective_read_set(request),
+        )
+
+    def ticket(self, given: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
+        """A ticket of this namespace."""
+        prepared = parse_prepared(given)
+        require_own(prepared, self.namespace)
+        return prepared
+
+    def commit(
+        self, given: PreparedEffect | Mapping[str, Any], result: Any, closure: str
+    ) -> Operation[EffectCert | Held]:
+        """A commit with its result as canonical text."""
+        prepared = self.ticket(given)
+        mode = choice(ClosureMode, closure, "closure")
+        if mode == ClosureMode.PROMOTE:
+            raise InvalidRequest(field="closure", reason="promote is not supported by this release")
+        text = self._result(prepared.intent, result)
+        return verbs.commit(prepared, text, asked=mode != ClosureMode.HOLD)
+
+    def _result(self, intent: str, result: Any) -> str:
+        try:
+            text = canonical_json(to_json_value(result, field="result"))
+        except InvalidRequest as error:
+            raise ResultNotRecordable(intent=intent, reason=str(error)) from error
+        if len(text.encode()) > self.config.max_result_bytes:
+            raise ResultNotRecordable(intent=intent, reason=f"it is longer than {self.config.max_result_bytes} bytes")
+        return text
+
+    def abort(self, given: PreparedEffect | Mapping[str, Any], reason: str, effect: str) -> Operation[RolledBack]:
+        """An abort with its reason."""
+        known = choice(AbortEffect, effect, "effect")
+        checked = check_name(reason, field="reason", max_bytes=MAX_REASON_BYTES)
+        return verbs.abort(self.ticket(given), checked, no_effect=known == AbortEffect.NONE)
+
+    def observe(self, domains: tuple[str, ...]) -> Operation[tuple[ReadSetEntry, ...]]:
+        """A read of the numbers of domains."""
+        for domain in domains:
+            check_name(domain, field="domain")
+        return verbs.observe(self.namespace, domains)
+
+    def reserve(self, domain: str, expected_seq: int) -> Operation[int]:
+        """The bare compare-and-set."""
+        check_name(domain, field="domain")
+        _check_number(expected_seq, "expected_seq", 0, MAX_SEQ - 1)
+        return verbs.reserve(self.namespace, domain, expected_seq)
+
+    def status(self, intent: str) -> Operation[EffectStatus]:
+        """A read of where an intent stands."""
+        return verbs.status(self.namespace, check_name(intent, field="intent"))
+
+    def reconcile(
+        self,
+        intent: str,
+        *,
+        attempt: int,
+        outcome: str,
+        result: Any,
+        evidence: Any,
+        operator: str,
+        basis: str | None,
+        over: bool,
+    ) -> Operation[None]:
+        """An operator's judgement of one attempt."""
+        check_name(intent, field="intent")
+        check_name(operator, field="operator")
+        _check_number(attempt, "attempt", 1, 2**31 - 1)
+        judged = choice(Outcome, outcome, "outcome")
+        known = _check_basis(judged, basis)
+        if result is not None and judged != Outcome.HAPPENED:
+            raise InvalidRequest(field="result", reason=f"goes with happened, not with {judged}")
+        if over and judged != Outcome.HAPPENED:
+            raise InvalidRequest(field="over", reason=f"goes with happened, not with {judged}")
+        shown = to_json_value(evidence, field="evidence", nul=False)
+        record = canonical_json({"basis": known, "evidence": shown, "outcome": judged.value})
+        if len(record.encode()) > self.config.max_args_bytes:
+            raise InvalidRequest(field="evidence", reason=f"is longer than {self.config.max_args_bytes} bytes")
+        text = None if result is None else self._result(intent, result)
+        judgement = Judgement(intent=intent, attempt=attempt, outcome=judged, result=text, operation=uuid4())
+        return verbs.reconcile(judgement, namespace=self.namespace, operator=operator, evidence=record, over=over)
+
+
+def _check_basis(outcome: Outcome, basis: str | None) -> str | None:
+    """Saying that nothing happened is sound only if the old holder cannot act any more: the call has to say why."""
+    if outcome != Outcome.DID_NOT_HAPPEN:
+        if basis is not None:
+            raise InvalidRequest(field="basis", reason=f"goes with did_not_happen, not with {outcome}")
+        return None
+    if basis is None:
+        raise InvalidRequest(field="basis", reason="is required: holder_dead or fenced_downstream")
+    return choice(Basis, basis, "basis").value
+
+
+def choice(kind: type[E_], value: str, field: str) -> E_:
+    """The member of this value.
+
+    Raises:
+        InvalidRequest: There is none; the reason lists them.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        members = ", ".join(member.value for member in kind)
+        raise InvalidRequest(field=field, reason=f"is none of {members}") from None
+
+
+def _check_number(value: Any, field: str, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
+

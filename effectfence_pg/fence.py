@@ -1,0 +1,328 @@
+"""The fence on an engine: every verb in one serializable transaction of its own, retried as a whole."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sqlalchemy import create_engine, exc, text
+
+from effectfence_pg.calls import Calls
+from effectfence_pg.errors import (
+    ClosurePending,
+    DatabaseEncodingError,
+    DatabaseUnavailable,
+    FenceError,
+    IntentInFlight,
+    ReadSetUnsettled,
+)
+from effectfence_pg.migrate import current, require_version
+from effectfence_pg.settings import normalise_url
+from effectfence_pg.sql import verbs
+from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
+from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from sqlalchemy import URL, Engine
+
+    from effectfence_pg.sql.operation import Operation
+    from effectfence_pg.values import (
+        EffectCert,
+        EffectRequest,
+        EffectStatus,
+        FenceConfig,
+        PreparedEffect,
+        ReadSetEntry,
+        Replay,
+        RolledBack,
+    )
+
+T = TypeVar("T")
+
+SWEEP_BATCH = 500
+"""Expired leases that one transaction of a sweep fences."""
+
+
+def waiting(
+    make: Callable[[], Operation[T]],
+    patience_seconds: float | None,
+    undecided: tuple[type[FenceError], ...],
+    config: FenceConfig,
+) -> Steps[T]:
+    """Run an operation; while it answers that something is undecided, ask again until the patience is over.
+
+    Raises:
+        FenceError: The last answer.
+    """
+    ends = time.monotonic() + (patience_seconds or 0.0)
+    pause = config.poll_initial_seconds
+    while True:
+        try:
+            return (yield from steps(make(), config.retry_deadline_seconds))
+        except undecided:
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise
+            yield Pause(min(pause, left))
+            pause = min(pause * 2, config.poll_max_seconds)
+
+
+class Fence:
+    """Decides which attempt runs a side effect.
+
+    Args:
+        database: An engine (psycopg 3), or a URL; an engine made from a URL is closed with the fence.
+        namespace: The tenant; part of every key.
+        config: Limits and defaults.
+
+    Every verb raises `DatabaseUnavailable` when the database cannot be reached (nothing is admitted then),
+    `SchemaVersionError` when it is not migrated to this version, `RetriesExhausted` when conflicts outlast the deadline.
+    """
+
+    def __init__(
+        self, database: str | URL | Engine, *, namespace: str = "default", config: FenceConfig | None = None
+    ) -> None:
+        self._calls = Calls(namespace, config)
+        self._owned = not hasattr(database, "connect")
+        self.engine: Engine = self._make_engine(database) if self._owned else database  # type: ignore[assignment]
+        if self.engine.dialect.driver != "psycopg":
+            msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
+            raise ValueError(msg)
+        self._execute = Executor(self.engine)
+        self._checked = False
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def _make_engine(self, url: Any) -> Engine:
+        config = self._calls.config
+        return create_engine(
+            normalise_url(url),
+            pool_size=config.pool_size,
+            max_overflow=config.max_overflow,
+            pool_timeout=config.retry_deadline_seconds,
+            connect_args={
+                "prepare_threshold": config.prepare_threshold,
+                "connect_timeout": config.connect_timeout_seconds,
+                "application_name": config.application_name,
+            },
+        )
+
+    @property
+    def namespace(self) -> str:
+        """The tenant that this fence works for."""
+        return self._calls.namespace
+
+    @property
+    def config(self) -> FenceConfig:
+        """Limits and defaults."""
+        return self._calls.config
+
+    def close(self) -> None:
+        """Close the engine, if this fence made it."""
+        if self._owned:
+            self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def prepare(
+        self, request: EffectRequest | Mapping[str, Any], *, wait_seconds: float | None = None
+    ) -> Fresh | Replay:
+        """Admit, replay or refuse one attempt of an action. Sources: protocol sections 3 and 6 of the design.
+
+        Args:
+            request: What to do; the original's JSON form is accepted as well.
+            wait_seconds: How long to poll for the holder's outcome (or for the domain to settle) before refusing.
+
+        Returns:
+            Fresh: run the tool, then commit or abort `prepared`. Replay: use `certificate.result`.
+
+        Raises:
+            InvalidRequest: Before any database work.
+            IntentMismatch, IntentInFlight, IntentFailed, UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent,
+            DomainRace: The gate that refused; nothing was changed.
+        """
+        call = self._calls.admission(request)
+        patient = (IntentInFlight, ReadSetUnsettled)
+        try:
+            verdict = self._drive(waiting(lambda: verbs.prepare(call), wait_seconds, patient, self.config))
+        except FenceError as error:
+            self._count(error.code)
+            raise
+        self._count("admitted" if isinstance(verdict, Fresh) else "replayed")
+        return verdict
+
+    def commit(
+        self,
+        prepared: PreparedEffect | Mapping[str, Any],
+        result: Any,
+        *,
+        closure: str = "require",
+        timeout_seconds: float | None = None,
+    ) -> EffectCert | Held:
+        """Record the result and mint the certificate. Whatever the verdict, the result is durable afterwards.
+
+        Args:
+            prepared: The ticket.
+            result: Any JSON value.
+            closure: While something it observed is undecided: `require` refuses, `hold` returns Held, `wait` waits.
+            timeout_seconds: How long `wait` waits.
+
+        Raises:
+            UnknownTicket, TicketMismatch: Not a ticket of this fence, or edited.
+            LeaseLost: Another attempt replaced this one, or it was decided without it; the result is kept as evidence.
+            CommitConflict: Committed before with another result.
+            ReadSetStale: The effect did run, and what it rested on had moved.
+            ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
+            ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
+        """
+        operation = self._calls.commit(prepared, result, closure)
+        patience = timeout_seconds if closure == ClosureMode.WAIT else None
+        return self._drive(waiting(lambda: operation, patience, (ClosurePending,), self.config))
+
+    def abort(
+        self, prepared: PreparedEffect | Mapping[str, Any], reason: str, *, effect: str = "unknown"
+    ) -> RolledBack:
+        """Give up an attempt, or roll back what is recorded.
+
+        Args:
+            prepared: The ticket.
+            reason: Why, for people.
+            effect: `unknown` fences the intent; `none` says that nothing happened and makes it runnable again.
+
+        Raises:
+            LeaseLost: Another attempt replaced this one.
+            CommitConflict: It is committed.
+        """
+        return self._run(self._calls.abort(prepared, reason, effect))
+
+    def renew(self, prepared: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
+        """Extend the lease by its length from now, by the database's clock.
+
+        Raises:
+            LeaseLost, ClosureAborted: Stop working: the effect is no longer this holder's.
+        """
+        return self._run(verbs.renew(self._calls.ticket(prepared)))
+
+    def observe(self, *domains: str) -> tuple[ReadSetEntry, ...]:
+        """The number of each domain and whether it is settled, for a read set. Read the number first, then the world."""
+        return self._run(self._calls.observe(domains))
+
+    def current(self, domain: str) -> int:
+        """The last number given in a domain, 0 when it was never touched. A pure read: it creates nothing."""
+        return self.observe(domain)[0].seq
+
+    def reserve(self, domain: str, expected_seq: int) -> int:
+        """The bare compare-and-set: take the next number of a domain if the last one is still the expected one.
+
+        Raises:
+            DomainRace: It is not.
+        """
+        return self._run(self._calls.reserve(domain, expected_seq))
+
+    def status(self, intent: str) -> EffectStatus:
+        """Where the current attempt of an intent stands.
+
+        Raises:
+            UnknownIntent: There is none.
+        """
+        return self._run(self._calls.status(intent))
+
+    def reconcile(
+        self,
+        intent: str,
+        *,
+        attempt: int,
+        outcome: str,
+        evidence: Any,
+        operator: str,
+        result: Any = None,
+        basis: str | None = None,
+        over: bool = False,
+    ) -> EffectStatus:
+        """Record what really happened to a fenced attempt, and act on it.
+
+        Args:
+            intent: The intent.
+            attempt: The attempt that was judged; another current one is refused.
+            outcome: `happened`, `did_not_happen` or `compensated`.
+            evidence: Any JSON value: how it is known.
+            operator: Who says so.
+            result: What it returned, for `happened`; not needed when a result is on record.
+            basis: For `did_not_happen`: `holder_dead` or `fenced_downstream`.
+            over: For `happened`: mint the certificate although something it observed was rolled back.
+
+        Raises:
+            UnknownIntent, AttemptMismatch, NotReconcilable: There is nothing to judge, or another attempt.
+            IntentInFlight: Its tool may still be running.
+            ClosureAborted, CommitConflict: What it observed was rolled back; another result is on record.
+        """
+        judgement = self._calls.reconcile(
+            intent,
+            attempt=attempt,
+            outcome=outcome,
+            result=result,
+            evidence=evidence,
+            operator=operator,
+            basis=basis,
+            over=over,
+        )
+        self._run(judgement)
+        return self.status(intent)
+
+    def clear(self, intent: str, *, attempt: int, basis: str, evidence: Any, operator: str) -> EffectStatus:
+        """Record that a fenced attempt did not happen: the intent is runnable again. See `reconcile`."""
+        return self.reconcile(
+            intent, attempt=attempt, outcome="did_not_happen", evidence=evidence, operator=operator, basis=basis
+        )
+
+    def sweep(self) -> int:
+        """Fence every effect of the namespace whose lease ran out; how many there were. Safe from many processes."""
+        fenced = 0
+        while True:
+            keys, attempts = self._run(verbs.expired(self.namespace, SWEEP_BATCH))
+            if not keys:
+                return fenced
+            fenced += self._run(verbs.fence_expired(self.namespace, keys, attempts))
+
+    def stats(self) -> FenceStats:
+        """What this fence saw: admitted, replayed, refused by cause, prevented. Durable figures are in transitions."""
+        with self._lock:
+            counts = dict(self._counts)
+        admitted, replayed = counts.pop("admitted", 0), counts.pop("replayed", 0)
+        return FenceStats(admitted=admitted, replayed=replayed, refused=counts)
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
+
+    def _run(self, operation: Operation[T]) -> T:
+        return self._drive(steps(operation, self.config.retry_deadline_seconds))
+
+    def _drive(self, running: Steps[T]) -> T:
+        if not self._checked:
+            self._check_database()
+        return drive(running, self._execute)
+
+    def _check_database(self) -> None:
+        """Once per fence: is this a database that this library can work with."""
+        try:
+            with self.engine.connect() as connection:
+                encoding = connection.scalar(text("SELECT getdatabaseencoding()"))
+                found = current(connection)
+        except exc.OperationalError as error:
+            raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
+        if encoding != "UTF8":
+            raise DatabaseEncodingError(encoding=str(encoding))
+        require_version(found)
+        self._checked = True

@@ -1,0 +1,86 @@
+"""Migrations as a library: the same scripts that `alembic upgrade` runs, and which version a database has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import NullPool, create_engine, exc, text
+
+from effectfence_pg.errors import DatabaseUnavailable, SchemaVersionError
+from effectfence_pg.settings import normalise_url
+from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection
+
+_PACKAGE = Path(__file__).parent
+
+
+def script_location() -> Path:
+    """Where the migration scripts are: inside the wheel, or beside the package in a checkout."""
+    bundled = _PACKAGE / "migrations"
+    return bundled if (bundled / "env.py").exists() else _PACKAGE.parent / "migrations"
+
+
+def config(connection: Connection, **attributes: Any) -> Config:
+    """An alembic configuration that runs on this connection, in the caller's transaction."""
+    made = Config()
+    made.set_main_option("script_location", str(script_location()).replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    made.attributes.update(connection=connection, quiet=True, **attributes)
+    return made
+
+
+def upgrade(database: str | URL | Connection, revision: str = "effectfence@head") -> None:
+    """Bring a database to a revision, by default the one this library works with.
+
+    Args:
+        database: A URL, or a connection in whose transaction the migration runs; the caller commits it then.
+        revision: An alembic revision.
+
+    Raises:
+        DatabaseUnavailable: It cannot be reached.
+        DatabaseEncodingError: It is not UTF8.
+    """
+    _run(database, lambda made: command.upgrade(made, revision))
+
+
+def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_certificates: bool = False) -> None:
+    """Take a database back; to base it refuses while certificates exist, unless told to drop them."""
+    _run(database, lambda made: command.downgrade(made, revision), drop_certificates=drop_certificates)
+
+
+def _run(database: str | URL | Connection, act: Any, **attributes: Any) -> None:
+    if not isinstance(database, str) and hasattr(database, "execute"):
+        act(config(database, **attributes))
+        return
+    engine = create_engine(normalise_url(database), poolclass=NullPool)
+    try:
+        with engine.begin() as connection:
+            act(config(connection, **attributes))
+    except exc.OperationalError as error:
+        raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
+
+
+def current(connection: Connection) -> str | None:
+    """The revision of a database; None when it was never migrated."""
+    known = connection.scalar(text("SELECT to_regclass('effectfence.alembic_version') IS NOT NULL"))
+    if not known:
+        return None
+    return connection.scalar(text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))  # noqa: S608 (a constant)
+
+
+def require_version(found: str | None) -> None:
+    """Refuse a database that was never migrated, or is older or newer than this library.
+
+    Raises:
+        SchemaVersionError: With the command that mends it.
+    """
+    if found == SCHEMA_VERSION:
+        return
+    newer = found is not None and found > SCHEMA_VERSION
+    command_line = "pip install --upgrade effectfence-pg" if newer else UPGRADE_COMMAND
+    raise SchemaVersionError(found=found, expected=SCHEMA_VERSION, command=command_line)

@@ -1,0 +1,229 @@
+"""What the verdict row of prepare means: admitted, replayed, refused, or one more step over an expired lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from effectfence_pg.errors import (
+    DomainRace,
+    IntentFailed,
+    IntentInFlight,
+    IntentMismatch,
+    MovedEntry,
+    ReadSetStale,
+    ReadSetUnsettled,
+    SerializationConflict,
+    UnknownIntent,
+    UnknownParent,
+    UnsettledEntry,
+)
+from effectfence_pg.protocol.states import Cause, State
+from effectfence_pg.protocol.verdicts import blockers, certificate, require_serializable
+from effectfence_pg.values import EffectRequest, Fresh, LeaseExpiry, PreparedEffect, ReadSetEntry, Replay, VectorClock
+from effectfence_pg.values.canonical import read_json
+from effectfence_pg.values.identity import Fingerprint, difference, key_of
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+WAY_OUT = "reconcile it with what really happened"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One call of prepare: what was asked, for whom, and the token that the call brings along.
+
+    The token is made before the statement runs, so that a call whose answer was lost recognises its own admission.
+    """
+
+    request: EffectRequest
+    namespace: str
+    token: UUID
+    lease_seconds: float
+    on_lease_expiry: LeaseExpiry
+    read_set: tuple[ReadSetEntry, ...]
+
+    @property
+    def vector_clock(self) -> VectorClock:
+        """The clock of an effect that observed nothing."""
+        return self.request.known_clock.tick(self.request.agent)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """The intent is held by an attempt whose lease ran out: fence it, or take it over, as the admitted row says."""
+
+    attempt: int
+    takeover: bool
+
+
+def effective_read_set(request: EffectRequest) -> tuple[ReadSetEntry, ...]:
+    """The read set with `expected_seq` in it, which is short for an entry of the request's own domain."""
+    expected = request.expected_seq
+    if expected is None or any(entry.domain == request.domain for entry in request.read_set):
+        return request.read_set
+    return (*request.read_set, ReadSetEntry(domain=request.domain, seq=expected))
+
+
+def rests(request: EffectRequest) -> bool:
+    """Whether the request rests on anything that has to be read."""
+    return bool(request.read_set or request.observes or request.parent or request.expected_seq is not None)
+
+
+def interpret(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired:
+    """Turn the verdict row into a result, in the order of the gates.
+
+    Raises:
+        FenceError: The refusal; nothing was changed.
+    """
+    require_serializable(row)
+    if row.fresh_attempt is not None:
+        return Fresh(_ticket(admission, row))
+    if row.state is not None:
+        prior = _prior(admission, row)
+        if prior is not None:
+            return prior
+    if rests(admission.request):
+        refuse_at_gates(admission, row)
+    # Nothing admitted, nothing on record, nothing refused: a rival's row that this snapshot cannot see. Never a win.
+    raise SerializationConflict(sqlstate="40001")
+
+
+def interpret_takeover(admission: Admission, row: Any) -> Fresh | None:
+    """The same for a takeover; None when the old attempt was no longer there to be taken over."""
+    require_serializable(row)
+    if row.fresh_attempt is not None:
+        return Fresh(_ticket(admission, row))
+    refuse_at_gates(admission, row)
+    return None
+
+
+def _ticket(admission: Admission, row: Any) -> PreparedEffect:
+    clock = VectorClock(read_json(row.fresh_clock)) if row.fresh_observing else admission.vector_clock
+    return PreparedEffect.admitted(
+        admission.request,
+        namespace=admission.namespace,
+        seq=row.fresh_seq,
+        vector_clock=clock,
+        read_set=admission.read_set,
+        attempt=row.fresh_attempt,
+        token=admission.token,
+        lease_seconds=admission.lease_seconds,
+        lease_expires_at=row.fresh_lease_expires_at,
+        observing=row.fresh_observing,
+    )
+
+
+def _prior(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired | None:
+    """Gate 1: what the intent's current attempt says; None when it is released and the other gates refused."""
+    if row.state == State.RELEASED:
+        return None
+    require_same_action(admission.request, row)
+    if row.state == State.COMMITTED:
+        return Replay(certificate(row, admission.namespace, row.attempt), row.attempt)
+    if row.state == State.IN_FLIGHT and row.token == admission.token:
+        return Fresh(_own(admission, row))
+    if row.state == State.EXECUTED or (row.state == State.IN_FLIGHT and row.lease_live):
+        raise in_flight(admission.request.intent, row)
+    unheard = row.state == State.IN_FLIGHT or (row.failure == Cause.LEASE_EXPIRED and not row.has_result)
+    takeover = row.on_lease_expiry == LeaseExpiry.TAKEOVER
+    if unheard and (takeover or row.state == State.IN_FLIGHT):
+        return LeaseExpired(row.attempt, takeover=takeover)
+    raise IntentFailed(
+        intent=admission.request.intent, attempt=row.attempt, state=row.state, reason=row.reason, way_out=WAY_OUT
+    )
+
+
+def _own(admission: Admission, row: Any) -> PreparedEffect:
+    """The ticket of an admission whose answer was lost on the way."""
+    return PreparedEffect.admitted(
+        admission.request,
+        namespace=admission.namespace,
+        seq=row.seq,
+        vector_clock=VectorClock(read_json(row.vector_clock)),
+        read_set=admission.read_set,
+        attempt=row.attempt,
+        token=admission.token,
+        lease_seconds=admission.lease_seconds,
+        lease_expires_at=row.lease_expires_at,
+        observing=row.observing,
+    )
+
+
+def in_flight(intent: str, row: Any, waits_for: Any = ()) -> IntentInFlight:
+    """The refusal while somebody else holds the intent."""
+    held = row.state == State.EXECUTED
+    return IntentInFlight(
+        intent=intent,
+        attempt=row.attempt,
+        holder=row.agent,
+        since=row.admitted_at,
+        retry_after_seconds=None if held else float(row.lease_left_seconds),
+        held=held,
+        blockers=blockers(waits_for),
+    )
+
+
+def require_same_action(request: EffectRequest, row: Any) -> None:
+    """Refuse another action under the same intent, before any other verdict.
+
+    Raises:
+        IntentMismatch: Domain, tool, identity or arguments differ, or what was declared as identity does.
+    """
+    fields = None if row.identity_fields is None else tuple(row.identity_fields)
+    stored = Fingerprint(bytes(row.args_digest), bytes(row.identity_digest), fields)
+    given = request.fingerprint
+    field = difference(stored, given, domains=(row.domain, request.domain), tools=(row.tool, request.tool))
+    if field is None:
+        return
+    raise IntentMismatch(
+        intent=request.intent,
+        attempt=row.attempt,
+        field=field,
+        stored_identity=stored.identity_digest.hex(),
+        given_identity=given.identity_digest.hex(),
+        stored_args=stored.args_digest.hex(),
+        given_args=given.args_digest.hex(),
+        stored_declaration=stored.identity_fields,
+        given_declaration=given.identity_fields,
+    )
+
+
+def refuse_at_gates(admission: Admission, row: Any) -> None:
+    """Gates 2 to 4: parent, read set and observations, expected number.
+
+    Raises:
+        UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent, DomainRace: The first gate that refuses.
+    """
+    request, entries = admission.request, admission.read_set
+    if row.unknown_parent:
+        raise UnknownParent(parent=request.parent or "")
+    moved = tuple(MovedEntry(entries[at - 1].domain, entries[at - 1].seq, live) for at, live in row.moved)
+    raced = [entry for entry in moved if entry.domain == request.domain and request.expected_seq is not None]
+    if moved and len(raced) < len(moved):
+        raise ReadSetStale(entries=moved, intent=request.intent)
+    if raced:
+        raise DomainRace(domain=request.domain, expected=raced[0].seq, actual=raced[0].live)
+    _refuse_unsettled(admission, row)
+
+
+def _refuse_unsettled(admission: Admission, row: Any) -> None:
+    request, entries = admission.request, admission.read_set
+    by_position: dict[int, list[tuple[str, int, str]]] = {
+        at: [] for at, entry in enumerate(entries, start=1) if not entry.settled
+    }
+    for at, *effect in row.unsettled:
+        by_position.setdefault(at, []).append((effect[0], effect[1], effect[2]))
+    unsettled = tuple(
+        UnsettledEntry(entries[at - 1].domain, entries[at - 1].seq, blockers(effects))
+        for at, effects in sorted(by_position.items())
+    )
+    if unsettled:
+        raise ReadSetUnsettled(entries=unsettled, intent=request.intent)
+    if row.unknown_intents:
+        missing = set(row.unknown_intents)
+        raise UnknownIntent(intent=next(name for name in request.observes if key_of(name).hex() in missing))
+    for intent, attempt, state in row.unobservable:
+        entry = UnsettledEntry(intent, attempt, blockers([(intent, attempt, state)]))
+        raise ReadSetUnsettled(entries=(entry,), intent=request.intent)

@@ -1,0 +1,129 @@
+"""What the verdict rows of commit, abort and renew mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from effectfence_pg.errors import (
+    ClosureAborted,
+    ClosurePending,
+    CommitConflict,
+    LeaseLost,
+    MovedEntry,
+    ReadSetStale,
+)
+from effectfence_pg.protocol.states import Cause, State
+from effectfence_pg.protocol.verdicts import blockers, certificate, require_serializable, require_ticket
+from effectfence_pg.values import EffectCert, Held, PreparedEffect, RolledBack
+
+
+def interpret_plain(prepared: PreparedEffect, row: Any) -> EffectCert | None:
+    """The certificate of an effect that rested on nothing; None when the case is another one."""
+    require_serializable(row)
+    return None if row.hash is None else certificate(row, prepared.namespace, row.minted_attempt)
+
+
+def interpret_commit(prepared: PreparedEffect, result: str, row: Any, *, asked: bool) -> EffectCert | Held:
+    """Turn the verdict row of the full commit into a certificate, a held effect, or the refusal.
+
+    Raises:
+        FenceError: The result is on record all the same.
+    """
+    require_serializable(row)
+    require_ticket(prepared, row)
+    state = row.next_state or row.state
+    if state == State.COMMITTED:
+        return _committed(prepared, result, row)
+    if state == State.EXECUTED:
+        return _undecided(prepared, result, row, asked=asked)
+    if row.state in {State.SUPERSEDED, State.RELEASED} or row.failure == Cause.LATE_EVIDENCE:
+        raise LeaseLost(
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            state=state,
+            reason=row.reason or "the outcome was decided without it",
+            evidence_kept=row.state != State.FAILED or row.result == result,
+        )
+    if state == State.ABORTED:
+        reason = row.reason or "something it observed was rolled back"
+        raise ClosureAborted(
+            intent=prepared.intent, attempt=prepared.attempt, blockers=blockers(row.dead), reason=reason
+        )
+    raise _failed(prepared, result, row)
+
+
+def _committed(prepared: PreparedEffect, result: str, row: Any) -> EffectCert:
+    stored = certificate(row, prepared.namespace, row.minted_attempt)
+    if row.next_state is None and row.result != result:
+        raise CommitConflict(intent=prepared.intent, attempt=prepared.attempt, certificate=stored)
+    return stored
+
+
+def _undecided(prepared: PreparedEffect, result: str, row: Any, *, asked: bool) -> Held:
+    if row.result is not None and row.result != result:
+        reason = "it was executed with another result, and the first one is kept"
+        raise CommitConflict(intent=prepared.intent, attempt=prepared.attempt, reason=reason)
+    waits_for = blockers(row.undecided)
+    if asked:
+        raise ClosurePending(intent=prepared.intent, attempt=prepared.attempt, blockers=waits_for)
+    return Held(intent=prepared.intent, attempt=prepared.attempt, blockers=waits_for)
+
+
+def _failed(prepared: PreparedEffect, result: str, row: Any) -> Exception:
+    """A stale read set, now or at the first commit: the effect did run."""
+    if row.next_state is None and row.result != result:
+        reason = "it was reported with another result, and the first one is kept"
+        return CommitConflict(intent=prepared.intent, attempt=prepared.attempt, reason=reason)
+    entries = prepared.read_set
+    moved = tuple(MovedEntry(entries[at - 1].domain, entries[at - 1].seq, live) for at, live in row.moved)
+    return ReadSetStale(entries=moved, effect_ran=True, intent=prepared.intent, attempt=prepared.attempt)
+
+
+def interpret_abort(prepared: PreparedEffect, row: Any) -> RolledBack:
+    """Turn the verdict row of abort into what it did.
+
+    Raises:
+        LeaseLost: Another attempt took over, or the outcome was decided without this one.
+        CommitConflict: It is committed, and that cannot be taken back.
+    """
+    require_serializable(row)
+    require_ticket(prepared, row)
+    if row.state == State.COMMITTED:
+        raise CommitConflict(
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            certificate=certificate(row, prepared.namespace, row.minted_attempt),
+            reason="a committed effect is never rolled back",
+        )
+    state = row.next_state or row.state
+    if row.state == State.SUPERSEDED or (row.state == State.RELEASED and row.next_state is not None):
+        raise LeaseLost(
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            state=state,
+            reason=row.reason or "the outcome was decided without it",
+            evidence_kept=True,
+        )
+    return RolledBack(
+        intent=prepared.intent, attempt=prepared.attempt, state=state, dependents=blockers(row.cascaded)
+    )
+
+
+def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:
+    """The ticket with its new end of lease.
+
+    Raises:
+        LeaseLost, ClosureAborted: The holder can stop.
+    """
+    require_serializable(row)
+    require_ticket(prepared, row)
+    if row.renewed_until is not None:
+        return prepared.renewed(row.renewed_until)
+    if row.state == State.ABORTED:
+        raise ClosureAborted(intent=prepared.intent, attempt=prepared.attempt, reason=row.reason)
+    raise LeaseLost(
+        intent=prepared.intent,
+        attempt=prepared.attempt,
+        state=row.state,
+        reason=row.reason or f"it is {row.state}, and only an effect in flight has a lease",
+    )

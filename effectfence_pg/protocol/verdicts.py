@@ -1,0 +1,76 @@
+"""What every verdict row has in common: isolation, blockers, certificates, mismatched tickets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from effectfence_pg.errors import Blocker, IsolationTooWeak, TicketMismatch, UnknownTicket
+from effectfence_pg.values import EffectCert, PreparedEffect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def require_serializable(row: Any) -> None:
+    """Refuse a verdict that came out of a weaker isolation: the statement wrote nothing there.
+
+    Raises:
+        IsolationTooWeak: The caller's transaction is not SERIALIZABLE.
+    """
+    if row.isolation != "serializable":
+        raise IsolationTooWeak(isolation=row.isolation)
+
+
+def blockers(listed: Iterable[tuple[str, int, str]]) -> tuple[Blocker, ...]:
+    """The effects of a JSON listing [intent, attempt, state]."""
+    return tuple(Blocker(intent, attempt, state) for intent, attempt, state in listed)
+
+
+def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
+    """The certificate whose stored bytes came with the row."""
+    over = row.reconciled_over
+    return EffectCert.from_body(
+        bytes(row.body),
+        hash=row.hash,
+        namespace=namespace,
+        attempt=attempt,
+        minted_at=row.minted_at,
+        reconciled_over=None if over is None else blockers(over["blockers"]),
+    )
+
+
+def require_own(prepared: PreparedEffect, namespace: str) -> None:
+    """Refuse another tenant's ticket before any database work.
+
+    Raises:
+        TicketMismatch: The ticket names another namespace.
+    """
+    if prepared.namespace != namespace:
+        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=("namespace",))
+
+
+def require_ticket(prepared: PreparedEffect, row: Any) -> None:
+    """Compare a ticket with the stored row in the fields that never change.
+
+    Raises:
+        UnknownTicket: No effect has this token.
+        TicketMismatch: The token is known and the ticket was edited; `fields` names where.
+    """
+    if row.intent is None:
+        raise UnknownTicket(intent=prepared.intent, attempt=prepared.attempt)
+    pairs = {
+        "intent": (prepared.intent, row.intent),
+        "attempt": (prepared.attempt, row.attempt),
+        "domain": (prepared.domain, row.domain),
+        "seq": (prepared.seq, row.seq),
+        "tool": (prepared.tool, row.tool),
+        "args": (prepared.args_digest, bytes(row.args_digest)),
+        "fingerprint": (prepared.fingerprint, bytes(row.args_digest).hex()),
+        "agent": (prepared.agent, row.agent),
+    }
+    differing = [name for name, (given, stored) in pairs.items() if given != stored]
+    if "args" in differing and ("domain" in differing or "tool" in differing):
+        # The digest covers domain and tool as well: it says nothing about args then.
+        differing.remove("args")
+    if differing:
+        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=tuple(differing))

@@ -1,0 +1,1 @@
+"""SQLAlchemy Core statements: built here, executed elsewhere."""

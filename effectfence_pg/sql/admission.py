@@ -1,0 +1,154 @@
+"""prepare: one statement that passes the gates in order and admits, replays or refuses."""
+
+from functools import cache
+from typing import Final
+
+from sqlalchemy import TextClause
+
+from effectfence_pg.sql.closures import ADVANCE, CASCADE
+from effectfence_pg.sql.gates import CLOCK, GATES, SETTLED_WATERMARK
+from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
+
+_CLAIM: Final = """
+claim AS (
+  -- The probe of ON CONFLICT takes no predicate lock; a rival that is not committed yet is waited for.
+  INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at)
+  SELECT :namespace, :intent_key, :intent, 1, 1, clock_timestamp() WHERE {condition}
+  ON CONFLICT DO NOTHING
+  RETURNING attempt
+)"""
+
+_PRIOR: Final = """
+prior AS MATERIALIZED (
+  -- Read only when the claim came back empty: on the fresh path this scan never runs.
+  SELECT e.*, i.version AS intent_version, e.lease_expires_at > clock_timestamp() AS lease_live,
+         greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
+         c.hash, c.body, c.minted_at, c.reconciled_over
+  FROM effectfence.intents i
+  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND NOT EXISTS (SELECT FROM claim)
+)"""
+
+_REOPENED: Final = """
+reopened AS (
+  UPDATE effectfence.intents AS i SET attempt = i.attempt + 1, version = i.version + 1
+  FROM {source}
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND i.version = {source}.intent_version
+    AND {condition}
+  RETURNING i.attempt
+)"""
+
+_RESERVED: Final = f"""
+reserved AS (
+  INSERT INTO effectfence.domains AS d (namespace, domain_key, domain, seq)
+  SELECT :namespace, :domain_key, :domain, 1 FROM admitted
+  ON CONFLICT (namespace, domain_key) DO UPDATE
+    SET seq = d.seq + 1, settled_seq = {SETTLED_WATERMARK}, last_operation = NULL
+  RETURNING seq
+)"""
+
+_EFFECT: Final = """
+effect AS (
+  -- The lease starts after every lock wait: this row is made from what the waits returned.
+  INSERT INTO effectfence.effects
+    (namespace, intent_key, attempt, state, version, token, intent, domain_key, domain, seq, tool, agent, args, args_digest,
+     identity_digest, identity_fields, parent, vector_clock, read_set, read_keys, read_seqs, observing, on_stale,
+     on_lease_expiry, took_over, lease_seconds, lease_expires_at, admitted_at, commit_asked)
+  SELECT :namespace, :intent_key, admitted.attempt, 'in_flight', 1, :token, :intent, :domain_key, :domain, reserved.seq,
+         :tool, :agent, :args, :args_digest, :identity_digest, :identity_fields, :parent, {clock}, :read_set, :read_keys,
+         :read_seqs, {observing}, :on_stale, :on_lease_expiry, {took_over}, :lease_seconds,
+         clock_timestamp() + :lease_seconds * interval '1 second', clock_timestamp(), false
+  FROM admitted, reserved
+  RETURNING attempt, seq, token, vector_clock, observing, lease_expires_at
+),
+logged AS (
+  INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to_state, cause, actor)
+  SELECT :namespace, :intent_key, attempt, 1, 'in_flight', 'admitted', :agent FROM effect
+)"""
+
+_EDGES: Final = """
+linked AS (
+  INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
+  SELECT DISTINCT ON (observed.intent_key, observed.attempt)
+         :namespace, :intent_key, effect.attempt, observed.intent_key, observed.attempt, observed.via
+  FROM effect, observed
+  ORDER BY observed.intent_key, observed.attempt, observed.via
+)"""
+
+_FRESH: Final = """effect.attempt AS fresh_attempt, effect.seq AS fresh_seq, effect.vector_clock AS fresh_clock,
+  effect.observing AS fresh_observing, effect.lease_expires_at AS fresh_lease_expires_at"""
+
+_PRIOR_FACTS: Final = """prior.attempt, prior.state, prior.token, prior.seq, prior.agent, prior.domain, prior.tool, prior.args,
+  prior.args_digest, prior.identity_digest, prior.identity_fields, prior.vector_clock, prior.observing, prior.admitted_at,
+  prior.lease_expires_at, prior.lease_live, prior.lease_left_seconds, prior.on_lease_expiry, prior.failure, prior.reason,
+  prior.result IS NOT NULL AS has_result, prior.hash, prior.body, prior.minted_at, prior.reconciled_over"""
+
+_GATE_FACTS: Final = "gates.unknown_parent, gates.moved, gates.unsettled, gates.unknown_intents, gates.unobservable"
+
+
+@cache
+def prepare(*, rests: bool) -> TextClause:
+    """Two shapes: a request that rests on nothing must not read a domain or an edge."""
+    ok = f"{SERIALIZABLE} AND (SELECT ok FROM passed)" if rests else SERIALIZABLE
+    observing = "EXISTS (SELECT FROM observed)" if rests else "false"
+    clock = "(SELECT text FROM clock)" if rests else ":vector_clock"
+    return statement(
+        *((GATES, CLOCK) if rests else ()),
+        _CLAIM.format(condition=ok),
+        _PRIOR,
+        _REOPENED.format(source="prior", condition=f"prior.state = 'released' AND {ok}"),
+        "admitted AS (SELECT attempt FROM claim UNION ALL SELECT attempt FROM reopened)",
+        _RESERVED,
+        _EFFECT.format(clock=clock, observing=observing, took_over="false"),
+        *((_EDGES,) if rests else ()),
+        verdict=f"""
+SELECT {ISOLATION}, {_FRESH}, {_PRIOR_FACTS}{", " + _GATE_FACTS if rests else ""}
+FROM (SELECT 1) AS one LEFT JOIN effect ON true LEFT JOIN prior ON true{" CROSS JOIN gates" if rests else ""}""",
+    )
+
+
+@cache
+def takeover() -> TextClause:
+    """The same admission over an attempt whose lease ran out: it is superseded only if the gates pass."""
+    return statement(
+        GATES,
+        CLOCK,
+        """
+old AS (
+  UPDATE effectfence.effects AS e
+  SET state = 'superseded', version = e.version + 1, lease_expires_at = NULL, failure = 'takeover',
+      reason = 'its lease ran out and another attempt took over', last_operation = :token
+  FROM effectfence.effects before
+  JOIN effectfence.intents i
+    ON i.namespace = before.namespace AND i.intent_key = before.intent_key AND i.attempt = before.attempt
+  WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = :attempt
+    AND before.namespace = e.namespace AND before.intent_key = e.intent_key AND before.attempt = e.attempt
+    AND ((before.state = 'in_flight' AND before.lease_expires_at <= clock_timestamp())
+         OR (before.state = 'failed' AND before.failure = 'lease_expired' AND before.result IS NULL))
+    AND (SELECT ok FROM passed) AND """
+        + SERIALIZABLE
+        + """
+  RETURNING e.intent_key, e.attempt, e.domain_key, e.version, before.state AS from_state, i.version AS intent_version
+),
+ended AS (
+  -- One number for the exit and one for the new attempt: both are of this domain, because the action is the same.
+  SELECT intent_key, attempt, domain_key, 2 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead FROM old
+),
+logged_old AS (
+  INSERT INTO effectfence.transitions
+    (namespace, intent_key, attempt, version, from_state, to_state, cause, actor, reason)
+  SELECT :namespace, intent_key, attempt, version, from_state, 'superseded', 'takeover', :actor,
+         'its lease ran out and another attempt took over' FROM old
+)""",
+        _REOPENED.format(source="old", condition="true"),
+        CASCADE,
+        ADVANCE,
+        "admitted AS (SELECT attempt FROM reopened)",
+        "reserved AS (SELECT seq FROM advanced WHERE domain_key = :domain_key)",
+        _EFFECT.format(clock="(SELECT text FROM clock)", observing="EXISTS (SELECT FROM observed)", took_over="true"),
+        _EDGES,
+        verdict=f"""
+SELECT {ISOLATION}, {_FRESH}, {_GATE_FACTS}
+FROM (SELECT 1) AS one LEFT JOIN effect ON true CROSS JOIN gates""",
+    )

@@ -1,0 +1,122 @@
+"""Walks over the edges, and what the end of an effect does to everything that rests on it."""
+
+from typing import Final
+
+from effectfence_pg.protocol.states import CASCADES_TO, DEAD
+from effectfence_pg.sql.statements import states
+
+BLOCKERS_SHOWN: Final = 16
+"""A refusal names at most this many blockers; the walk itself is not cut."""
+
+CLOSURE: Final = """
+closure AS (
+  SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
+  FROM mine
+  JOIN effectfence.edges step
+    ON step.namespace = :namespace AND step.intent_key = mine.intent_key AND step.attempt = mine.attempt
+  JOIN effectfence.effects observed
+    ON observed.namespace = :namespace AND observed.intent_key = step.observed_key
+   AND observed.attempt = step.observed_attempt
+  WHERE mine.observing
+  UNION
+  SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
+  FROM closure
+  JOIN effectfence.edges step
+    ON step.namespace = :namespace AND step.intent_key = closure.intent_key AND step.attempt = closure.attempt
+  JOIN effectfence.effects observed
+    ON observed.namespace = :namespace AND observed.intent_key = step.observed_key
+   AND observed.attempt = step.observed_attempt
+  WHERE closure.state <> 'committed'
+)"""
+"""Everything `mine` rests on, not itself; committed effects are members whose own past is not walked."""
+
+
+def listing(source: str, condition: str) -> str:
+    """The effects of `source` that meet the condition, as a JSON array of [intent, attempt, state]."""
+    return f"""(
+  SELECT coalesce(json_agg(json_build_array(shown.intent, shown.attempt, shown.state)), CAST('[]' AS json))
+  FROM (SELECT intent, attempt, state FROM {source} WHERE {condition}
+        ORDER BY intent, attempt LIMIT {BLOCKERS_SHOWN}) AS shown)"""  # noqa: S608
+
+
+DEAD_MEMBERS: Final = listing("closure", f"state IN ({states(DEAD)})")
+UNDECIDED_MEMBERS: Final = listing("closure", f"state NOT IN ('committed', {states(DEAD)})")
+
+# `ended` is made by every statement that ends effects: namespace-local rows (intent_key, attempt, domain_key, numbers,
+# refenced_seq, dead). `numbers` is how far the domain advances for it, `dead` whether its dependents fall with it.
+
+CASCADE: Final = f"""
+dependents AS (
+  SELECT observer.intent_key, observer.attempt, ended.intent_key AS origin_key, ended.attempt AS origin_attempt
+  FROM ended
+  JOIN effectfence.edges step
+    ON step.namespace = :namespace AND step.observed_key = ended.intent_key AND step.observed_attempt = ended.attempt
+  JOIN effectfence.effects observer
+    ON observer.namespace = :namespace AND observer.intent_key = step.intent_key AND observer.attempt = step.attempt
+  WHERE ended.dead AND observer.state <> 'committed'
+  UNION
+  SELECT observer.intent_key, observer.attempt, dependents.origin_key, dependents.origin_attempt
+  FROM dependents
+  JOIN effectfence.edges step
+    ON step.namespace = :namespace AND step.observed_key = dependents.intent_key
+   AND step.observed_attempt = dependents.attempt
+  JOIN effectfence.effects observer
+    ON observer.namespace = :namespace AND observer.intent_key = step.intent_key AND observer.attempt = step.attempt
+  WHERE observer.state <> 'committed'
+),
+doomed AS (
+  -- One row per dependent whatever the number of paths, locked in one order: cascades that share dependents queue.
+  SELECT target.intent_key, target.attempt, target.state, origin.origin_key, origin.origin_attempt
+  FROM (SELECT DISTINCT ON (intent_key, attempt) * FROM dependents
+        ORDER BY intent_key, attempt, origin_key, origin_attempt) AS origin
+  JOIN effectfence.effects target
+    ON target.namespace = :namespace AND target.intent_key = origin.intent_key AND target.attempt = origin.attempt
+  WHERE target.state IN ({states(CASCADES_TO)})
+    AND NOT EXISTS (SELECT FROM ended WHERE ended.intent_key = target.intent_key AND ended.attempt = target.attempt)
+  ORDER BY target.intent_key, target.attempt
+  FOR NO KEY UPDATE OF target
+),
+cascaded AS (
+  UPDATE effectfence.effects AS effect
+  SET state = 'aborted', version = effect.version + 1, failure = 'cascade',
+      reason = 'something it observed was rolled back', last_operation = NULL
+  FROM doomed
+  WHERE effect.namespace = :namespace AND effect.intent_key = doomed.intent_key AND effect.attempt = doomed.attempt
+  RETURNING effect.intent_key, effect.attempt, effect.intent, effect.domain_key, effect.version, effect.state,
+            doomed.state AS from_state, doomed.origin_key, doomed.origin_attempt
+),
+logged_cascade AS (
+  INSERT INTO effectfence.transitions
+    (namespace, intent_key, attempt, version, from_state, to_state, cause, actor, reason, origin_key, origin_attempt)
+  SELECT :namespace, intent_key, attempt, version, from_state, 'aborted', 'cascade', :actor,
+         'something it observed was rolled back', origin_key, origin_attempt
+  FROM cascaded
+)"""
+"""Abort every live dependent of what ended, each with the origin as its cause."""
+
+ADVANCE: Final = """
+owed AS (
+  SELECT domain_key, sum(numbers) AS numbers, min(refenced_seq) AS refenced_seq
+  FROM (SELECT domain_key, numbers, refenced_seq FROM ended
+        UNION ALL SELECT domain_key, 1, NULL FROM cascaded) AS exits
+  GROUP BY domain_key
+),
+queued AS (
+  -- Domains are locked in one order everywhere, so that nobody deadlocks.
+  SELECT d.domain_key, owed.numbers, owed.refenced_seq
+  FROM owed JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = owed.domain_key
+  WHERE owed.numbers > 0
+  ORDER BY d.domain_key
+  FOR NO KEY UPDATE OF d
+),
+advanced AS (
+  UPDATE effectfence.domains AS d
+  SET seq = d.seq + queued.numbers,
+      -- An effect that was settled for good and is fenced again pulls the watermark below it.
+      settled_seq = least(d.settled_seq, coalesce(queued.refenced_seq - 1, d.settled_seq)),
+      last_operation = NULL
+  FROM queued
+  WHERE d.namespace = :namespace AND d.domain_key = queued.domain_key
+  RETURNING d.domain_key, d.seq
+)"""
+"""Every exit to a dead state, every reconcile and every late completion takes a number of its domain."""

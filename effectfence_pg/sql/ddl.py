@@ -1,0 +1,125 @@
+"""What metadata cannot say: functions, triggers, views and grants. The migrations carry their own frozen copies.
+
+A test builds one database from these and one from the migrations and compares the catalogues.
+"""
+
+from typing import Final
+
+CERTIFICATE_BODY: Final = """
+CREATE FUNCTION effectfence.certificate_body(
+  intent text, parent text, domain text, seq bigint, tool text, args text, result text, vector_clock text, read_set text,
+  agent text) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN convert_to(
+  '{"intent":' || CAST(to_json(intent) AS text)
+  || ',"parent":' || coalesce(CAST(to_json(parent) AS text), 'null')
+  || ',"domain":' || CAST(to_json(domain) AS text)
+  || ',"seq":' || seq
+  || ',"tool":' || CAST(to_json(tool) AS text)
+  || ',"args":' || args
+  || ',"result":' || result
+  || ',"vector_clock":' || vector_clock
+  || ',"read_set":' || read_set
+  || ',"agent":' || CAST(to_json(agent) AS text) || '}', 'UTF8')
+"""
+"""The exact bytes of a certificate; args, result, vector_clock and read_set are canonical JSON already."""
+
+REFUSE_CHANGE: Final = """
+CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% on effectfence.% is refused: the table is append-only', TG_OP, TG_TABLE_NAME
+    USING ERRCODE = 'insufficient_privilege';
+END
+$$
+"""
+
+APPEND_ONLY: Final = tuple(
+    f"CREATE TRIGGER append_only_{kind} BEFORE {event} ON effectfence.{table} "
+    f"FOR EACH {level} EXECUTE FUNCTION effectfence.refuse_change()"
+    for table in ("certificates", "transitions")
+    for kind, event, level in (("rows", "UPDATE OR DELETE", "ROW"), ("table", "TRUNCATE", "STATEMENT"))
+)
+
+ALWAYS: Final = tuple(
+    f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER append_only_{kind}"
+    for table in ("certificates", "transitions")
+    for kind in ("rows", "table")
+)
+"""Also for a session that poses as a replica."""
+
+COMMENTS: Final = (
+    "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
+    "COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS "
+    "'The exact bytes that a certificate hashes'",
+    "COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'",
+)
+
+UNRESOLVED: Final = """
+CREATE VIEW effectfence.unresolved AS
+SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at, e.renewed_at,
+       e.lease_expires_at, clock_timestamp() - e.admitted_at AS age, e.failure, e.reason, e.result IS NOT NULL AS has_result
+FROM effectfence.effects e
+WHERE e.state IN ('in_flight', 'executed', 'failed', 'aborted')
+"""
+
+CERTIFICATE_AUDIT: Final = """
+CREATE VIEW effectfence.certificate_audit AS
+SELECT c.namespace, c.hash, e.intent, c.attempt,
+  c.hash = encode(sha256(c.body), 'hex') AS hash_holds,
+  c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock,
+                                        e.read_set, e.agent)
+    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed' AS columns_hold,
+  c.parent IS NULL OR EXISTS (
+    SELECT FROM effectfence.certificates p WHERE p.namespace = c.namespace AND p.hash = c.parent) AS parent_holds,
+  e.observing = EXISTS (
+    SELECT FROM effectfence.edges g
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt)
+    AND NOT EXISTS (
+      SELECT FROM effectfence.edges g
+      JOIN effectfence.effects o
+        ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+      WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+        AND g.via = 'read_set' AND o.domain_key <> ALL (e.read_keys)) AS edges_hold,
+  NOT EXISTS (
+    SELECT FROM effectfence.edges g
+    JOIN effectfence.effects o
+      ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+    CROSS JOIN LATERAL json_each_text(CAST(o.vector_clock AS json)) AS seen (agent, count)
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+      AND CAST(seen.count AS numeric) > coalesce((
+        SELECT CAST(own.count AS numeric) FROM json_each_text(CAST(e.vector_clock AS json)) AS own (agent, count)
+        WHERE own.agent = seen.agent), -1)) AS clock_holds,
+  c.reconciled_over
+FROM effectfence.certificates c
+JOIN effectfence.effects e
+  ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+"""
+
+VIEW_COMMENTS: Final = (
+    "COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'",
+    "COMMENT ON VIEW effectfence.certificate_audit IS "
+    "'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'",
+)
+
+REVOKED: Final = (
+    "REVOKE ALL ON SCHEMA effectfence FROM PUBLIC",
+    "REVOKE ALL ON ALL TABLES IN SCHEMA effectfence FROM PUBLIC",
+    "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA effectfence FROM PUBLIC",
+    # The owner keeps UPDATE on certificates because the foreign key of `parent` locks its rows; the trigger refuses updates.
+    "REVOKE DELETE, TRUNCATE ON effectfence.certificates FROM CURRENT_USER",
+    "REVOKE UPDATE, DELETE, TRUNCATE ON effectfence.transitions FROM CURRENT_USER",
+)
+
+BEFORE_TABLES: Final = ("CREATE SCHEMA IF NOT EXISTS effectfence",)
+AFTER_TABLES: Final = (
+    CERTIFICATE_BODY,
+    REFUSE_CHANGE,
+    *APPEND_ONLY,
+    *ALWAYS,
+    UNRESOLVED,
+    CERTIFICATE_AUDIT,
+    *COMMENTS,
+    *VIEW_COMMENTS,
+    *REVOKED,
+)

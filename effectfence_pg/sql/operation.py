@@ -1,0 +1,38 @@
+"""An operation is a value: a statement, its parameters, and a pure function from the verdict row to a result.
+
+Nothing else is needed to run it in the caller's transaction or in our own, sync or async.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy.sql import Executable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Then(Generic[T]):
+    """The verdict asks for one more operation (a rare branch: an expired lease to fence, a closure to walk)."""
+
+    operation: "Operation[T]"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One protocol step.
+
+    Attributes:
+        name: The verb, for logs and counters.
+        statement: Built once per shape and reused, so that its compiled form is cached by identity.
+        parameters: Values for the statement's binds.
+        interpret: Turns the one verdict row into a result, raises the refusal, or asks for another operation.
+        writes: Whether it needs a serializable transaction; a plain read does not.
+    """
+
+    name: str
+    statement: Executable
+    parameters: Mapping[str, Any]
+    interpret: Callable[[Any], "T | Then[T]"]
+    writes: bool = True

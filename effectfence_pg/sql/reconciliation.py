@@ -1,0 +1,115 @@
+"""Unknown outcomes: expired leases are fenced, and operators say what happened."""
+
+from functools import cache
+
+from sqlalchemy import TextClause
+
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, UNDECIDED_MEMBERS
+from effectfence_pg.sql.completion import LOGGED, SEALED
+from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
+
+
+@cache
+def fence_expired() -> TextClause:
+    """Fence every effect of the list whose lease ran out and whose outcome is therefore unknown."""
+    return statement(
+        f"""
+mine AS MATERIALIZED (
+  SELECT e.intent_key, e.attempt, e.state
+  FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
+  JOIN effectfence.effects e
+    ON e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
+  WHERE e.state = 'in_flight' AND e.lease_expires_at <= clock_timestamp() AND {SERIALIZABLE}
+  ORDER BY e.intent_key, e.attempt
+  FOR NO KEY UPDATE OF e
+),
+updated AS (
+  UPDATE effectfence.effects AS e
+  SET state = 'failed', version = e.version + 1, lease_expires_at = NULL, failure = 'lease_expired',
+      reason = 'lease expired, outcome unknown', last_operation = NULL
+  FROM mine
+  WHERE e.namespace = :namespace AND e.intent_key = mine.intent_key AND e.attempt = mine.attempt
+  RETURNING e.*, mine.state AS from_state, 'lease_expired' AS cause, true AS logs
+),
+ended AS (
+  SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead FROM updated
+)""",
+        CASCADE,
+        ADVANCE,
+        LOGGED.format(reason="reason", evidence="NULL"),
+        verdict=f"SELECT {ISOLATION}, (SELECT count(*) FROM updated) AS fenced",
+    )
+
+
+@cache
+def expired() -> TextClause:
+    """The effects whose lease ran out. A plain read: in a serializable transaction its scan would conflict with everybody."""
+    return statement(
+        verdict="""
+SELECT coalesce(array_agg(due.intent_key), '{}') AS keys, coalesce(array_agg(due.attempt), '{}') AS attempts
+FROM (SELECT intent_key, attempt FROM effectfence.effects
+      WHERE namespace = :namespace AND state = 'in_flight' AND lease_expires_at <= clock_timestamp()
+      ORDER BY intent_key, attempt LIMIT :row_limit) AS due"""
+    )
+
+
+@cache
+def reconcile() -> TextClause:
+    """What an operator says about one attempt, obeying the commit predicate unless told to mint over it."""
+    return statement(
+        f"""
+mine AS MATERIALIZED (
+  SELECT e.*, i.attempt AS current_attempt, e.lease_expires_at > clock_timestamp() AS lease_live,
+         coalesce(e.result, :result) AS known_result
+  FROM effectfence.intents i
+  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND {SERIALIZABLE}
+)""",
+        CLOSURE,
+        f"""
+facts AS MATERIALIZED (SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided),
+decided AS MATERIALIZED (
+  SELECT mine.*, CASE
+      WHEN mine.attempt <> :attempt OR mine.state NOT IN ('failed', 'aborted') OR coalesce(mine.lease_live, false) THEN NULL
+      -- A result on record says that the tool ran: it can be compensated, not unsaid.
+      WHEN :outcome = 'did_not_happen' AND mine.result IS NOT NULL THEN NULL
+      WHEN :outcome <> 'happened' THEN 'released'
+      WHEN mine.known_result IS NULL OR mine.known_result <> coalesce(:result, mine.known_result) THEN NULL
+      WHEN json_array_length(facts.dead) > 0 AND NOT :over THEN NULL
+      WHEN json_array_length(facts.dead) > 0 THEN 'committed'
+      WHEN json_array_length(facts.undecided) > 0 THEN 'executed'
+      ELSE 'committed' END AS next_state,
+    facts.dead, facts.undecided
+  FROM mine CROSS JOIN facts
+),
+updated AS (
+  UPDATE effectfence.effects AS e
+  SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = :operation,
+      result = CASE WHEN d.next_state = 'released' THEN e.result ELSE d.known_result END,
+      commit_asked = e.commit_asked OR d.next_state = 'executed',
+      failure = CASE WHEN d.next_state = 'released' THEN 'reconciled_' || :outcome END,
+      reason = CASE WHEN d.next_state = 'released' THEN 'reconciled: ' || replace(:outcome, '_', ' ') END
+  FROM decided d
+  WHERE e.namespace = :namespace AND e.intent_key = d.intent_key AND e.attempt = d.attempt AND d.next_state IS NOT NULL
+  RETURNING e.*, d.state AS from_state, true AS logs, json_array_length(d.dead) > 0 AS is_over, d.dead,
+            CASE WHEN json_array_length(d.dead) > 0 AND d.next_state = 'committed' THEN 'reconciled_over'
+                 ELSE 'reconciled_' || :outcome END AS cause
+),
+ended AS (
+  SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, state = 'released' AS dead
+  FROM updated
+)""",
+        CASCADE,
+        ADVANCE,
+        SEALED.format(
+            over="""(SELECT jsonb_build_object('operator', CAST(:actor AS text), 'blockers', u.dead)
+           FROM updated u WHERE u.is_over)"""
+        ),
+        LOGGED.format(reason="reason", evidence=":evidence"),
+        verdict=f"""
+SELECT {ISOLATION}, mine.intent, mine.attempt, mine.current_attempt, mine.state, mine.agent, mine.admitted_at, mine.result,
+  mine.failure, mine.reason, mine.lease_live, mine.lease_expires_at, mine.token, mine.last_operation, mine.known_result,
+  greatest(extract(epoch FROM mine.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
+  decided.next_state, facts.dead, facts.undecided
+FROM (SELECT 1) AS one LEFT JOIN mine ON true LEFT JOIN decided ON true CROSS JOIN facts""",
+    )

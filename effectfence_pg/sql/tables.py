@@ -1,0 +1,249 @@
+"""The tables of schema `effectfence`, as metadata; the comments are what an auditor reads with `\\d+`.
+
+Keys are SHA-256 digests with the text beside them for people: no shared prefixes (which would put unrelated rows under one
+predicate lock) and no limit of an index row. No index contains a column that changes: every state change stays a heap-only
+update, so it writes no index page that another serializable transaction has read.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from effectfence_pg.protocol.states import State
+
+SCHEMA: Final = "effectfence"
+
+SCHEMA_VERSION: Final = "0001"
+"""The revision that this version of the library works with."""
+
+UPGRADE_COMMAND: Final = "alembic upgrade effectfence@head"
+"""What brings a database to it."""
+
+metadata = MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    },
+)
+
+CODE: Final = Text(collation="C")
+"""Text that machines compare: by bytes, whatever the collation of the database."""
+
+_STATES = ", ".join(f"'{state}'" for state in State)
+_KEY = "= sha256(convert_to({0}, 'UTF8'))"
+
+
+def _namespace() -> Column[str]:
+    return Column("namespace", CODE, nullable=False, comment="Isolation scope (tenant); part of every key")
+
+
+def _name_check(column: str) -> CheckConstraint:
+    return CheckConstraint(f"octet_length({column}) BETWEEN 1 AND 1024", name=f"{column}_size")
+
+
+def _column(name: str, kind: Any, comment: str, *, null: bool = False, default: str | None = None) -> Column[Any]:
+    return Column(name, kind, nullable=null, comment=comment, server_default=None if default is None else text(default))
+
+
+domains = Table(
+    "domains",
+    metadata,
+    _namespace(),
+    _column("domain_key", LargeBinary, "SHA-256 of the domain's name"),
+    _column("domain", Text, "Named contention scope, for example order:123"),
+    _column("seq", BigInteger, "Last number given; only grows, and is the optimistic version of the row"),
+    _column("settled_seq", BigInteger, "Every effect up to this number is settled for good; advanced lazily", default="0"),
+    _column("last_operation", Uuid, "The bare compare-and-set that gave seq, so that a lost answer can be read back", null=True),
+    PrimaryKeyConstraint("namespace", "domain_key"),
+    CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name="namespace_size"),
+    _name_check("domain"),
+    CheckConstraint("seq >= 0", name="seq"),
+    CheckConstraint("settled_seq BETWEEN 0 AND seq", name="settled_seq"),
+    CheckConstraint(f"domain_key {_KEY.format('domain')}", name="domain_key"),
+    comment="Domain versions: one row per named contention scope",
+    postgresql_with={"fillfactor": "50"},
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    _namespace(),
+    _column("intent_key", LargeBinary, "SHA-256 of the intent"),
+    _column("intent", Text, "Stable id of one logical action; attempts that share it are the same action"),
+    _column("attempt", Integer, "The current attempt; its row in effects says where the intent stands"),
+    _column("version", BigInteger, "Optimistic version: every new attempt is a compare-and-set on it"),
+    _column("created_at", DateTime(timezone=True), "First admission, database time"),
+    PrimaryKeyConstraint("namespace", "intent_key"),
+    CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name="namespace_size"),
+    _name_check("intent"),
+    CheckConstraint("attempt >= 1", name="attempt"),
+    CheckConstraint(f"intent_key {_KEY.format('intent')}", name="intent_key"),
+    comment="Intents: one row per logical action",
+    postgresql_with={"fillfactor": "80"},
+)
+
+effects = Table(
+    "effects",
+    metadata,
+    _namespace(),
+    _column("intent_key", LargeBinary, "SHA-256 of the intent"),
+    _column("attempt", Integer, "Number of this attempt of the intent: 1, 2, ..."),
+    _column("state", Text, "in_flight, executed, committed, failed, aborted, released or superseded"),
+    _column("version", BigInteger, "Optimistic version of the row; transitions carry the version they made"),
+    _column("token", Uuid, "Fencing token: only its holder moves the effect"),
+    _column("intent", Text, "Stable id of the logical action"),
+    _column("domain_key", LargeBinary, "SHA-256 of the domain's name"),
+    _column("domain", Text, "The domain the effect acts on"),
+    _column("seq", BigInteger, "The number reserved in the domain; given to no other effect"),
+    _column("tool", Text, "The tool that acts"),
+    _column("agent", Text, "Who holds the effect"),
+    _column("args", Text, "Arguments at admission, canonical JSON"),
+    _column("args_digest", LargeBinary, "SHA-256 of domain, tool and all arguments, compared by value"),
+    _column("identity_digest", LargeBinary, "SHA-256 of domain, tool and the declared identity fields"),
+    _column("identity_fields", ARRAY(Text), "Names of the declared identity fields; null when none were declared", null=True),
+    _column("parent", CODE, "Hash of the parent certificate", null=True),
+    _column("vector_clock", Text, "Vector clock, canonical JSON"),
+    _column("read_set", Text, "Read set as it stands in the certificate, canonical JSON"),
+    _column("read_keys", ARRAY(LargeBinary), "Domain keys of the read set, in the caller's order"),
+    _column("read_seqs", ARRAY(BigInteger), "Numbers of the read set, in the same order"),
+    _column("observing", Boolean, "Whether the effect observed others, so that it has edges"),
+    _column("on_stale", Text, "What a moved read set does at commit: fail or certify"),
+    _column("on_lease_expiry", Text, "What an expired lease means for a duplicate: fence, takeover or verify"),
+    _column("took_over", Boolean, "Whether an earlier attempt lost its lease to this one"),
+    _column("lease_seconds", Double, "How long the effect may run unheard of, seconds"),
+    _column("lease_expires_at", DateTime(timezone=True), "End of the lease, database time; null once the holder reported", null=True),
+    _column("admitted_at", DateTime(timezone=True), "Admission, database time after every lock wait"),
+    _column("renewed_at", DateTime(timezone=True), "Last renewal of the lease, database time", null=True),
+    _column("commit_asked", Boolean, "The holder asked for the commit; settling may finish it"),
+    _column("result", Text, "Recorded result, canonical JSON; never changes once it is there", null=True),
+    _column("failure", Text, "The cause that led to the present state, when it is a dead one", null=True),
+    _column("reason", Text, "The same in words", null=True),
+    _column("last_operation", Uuid, "The last call that changed the row, so that a lost answer can be read back", null=True),
+    PrimaryKeyConstraint("namespace", "intent_key", "attempt"),
+    UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
+    ForeignKeyConstraint(
+        ["namespace", "intent_key"], ["effectfence.intents.namespace", "effectfence.intents.intent_key"]
+    ),
+    ForeignKeyConstraint(
+        ["namespace", "domain_key"], ["effectfence.domains.namespace", "effectfence.domains.domain_key"]
+    ),
+    CheckConstraint(f"state IN ({_STATES})", name="state"),
+    CheckConstraint("attempt >= 1", name="attempt"),
+    CheckConstraint("seq >= 1", name="seq"),
+    CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name="namespace_size"),
+    _name_check("intent"),
+    _name_check("domain"),
+    _name_check("tool"),
+    _name_check("agent"),
+    CheckConstraint(f"intent_key {_KEY.format('intent')}", name="intent_key"),
+    CheckConstraint("on_stale IN ('fail', 'certify')", name="on_stale"),
+    CheckConstraint("on_lease_expiry IN ('fence', 'takeover', 'verify')", name="on_lease_expiry"),
+    CheckConstraint("cardinality(read_keys) = cardinality(read_seqs)", name="read_set"),
+    CheckConstraint("octet_length(args_digest) = 32 AND octet_length(identity_digest) = 32", name="digests"),
+    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
+    CheckConstraint("state <> 'in_flight' OR lease_expires_at IS NOT NULL", name="lease"),
+    CheckConstraint("state NOT IN ('executed', 'committed') OR result IS NOT NULL", name="result"),
+    comment="Effects: one row per admitted attempt of an intent",
+    postgresql_with={"fillfactor": "50"},
+)
+
+edges = Table(
+    "edges",
+    metadata,
+    _namespace(),
+    _column("intent_key", LargeBinary, "The effect that observed"),
+    _column("attempt", Integer, "Its attempt"),
+    _column("observed_key", LargeBinary, "The effect that was observed"),
+    _column("observed_attempt", Integer, "Its attempt: an edge names an attempt, not an intent"),
+    _column("via", Text, "How it was observed: read_set, observes or parent"),
+    PrimaryKeyConstraint("namespace", "intent_key", "attempt", "observed_key", "observed_attempt"),
+    ForeignKeyConstraint(
+        ["namespace", "intent_key", "attempt"],
+        ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+        name="fk_edges_effects",
+    ),
+    ForeignKeyConstraint(
+        ["namespace", "observed_key", "observed_attempt"],
+        ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+        name="fk_edges_observed",
+    ),
+    CheckConstraint("via IN ('read_set', 'observes', 'parent')", name="via"),
+    CheckConstraint("intent_key <> observed_key OR attempt <> observed_attempt", name="not_itself"),
+    Index("ix_edges_observed", "namespace", "observed_key", "observed_attempt"),
+    comment="Dependency edges: one effect observed another",
+)
+
+certificates = Table(
+    "certificates",
+    metadata,
+    _namespace(),
+    _column("hash", CODE, "Lower hex SHA-256 of body: the certificate's address"),
+    _column("intent_key", LargeBinary, "SHA-256 of the intent; at most one certificate for each"),
+    _column("attempt", Integer, "The attempt that was committed"),
+    _column("parent", CODE, "Hash of the parent certificate", null=True),
+    _column("body", LargeBinary, "The exact bytes that were hashed"),
+    _column("minted_at", DateTime(timezone=True), "Database time"),
+    _column("reconciled_over", JSONB, "Blockers and operator, when minted over a dead closure", null=True),
+    PrimaryKeyConstraint("namespace", "hash"),
+    UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
+    ForeignKeyConstraint(
+        ["namespace", "intent_key", "attempt"],
+        ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+    ),
+    ForeignKeyConstraint(
+        ["namespace", "parent"],
+        ["effectfence.certificates.namespace", "effectfence.certificates.hash"],
+        name="fk_certificates_parent",
+    ),
+    CheckConstraint("hash = encode(sha256(body), 'hex')", name="hash"),
+    comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    _namespace(),
+    _column("intent_key", LargeBinary, "The effect's intent"),
+    _column("attempt", Integer, "The effect's attempt"),
+    _column("version", BigInteger, "Version of the effect's row that this change made"),
+    _column("from_state", Text, "State before; null for the admission", null=True),
+    _column("to_state", Text, "State after; equal to from_state when only evidence was added"),
+    _column("cause", Text, "What kind of event caused it"),
+    _column("actor", Text, "Who caused it: an agent, an operator or the fence itself"),
+    _column("at", DateTime(timezone=True), "Database time", default="clock_timestamp()"),
+    _column("reason", Text, "The same in words", null=True),
+    _column("evidence", Text, "What was reported or shown: a late result, an operator's evidence; JSON", null=True),
+    _column("origin_key", LargeBinary, "Intent of the effect whose end cascaded to this one", null=True),
+    _column("origin_attempt", Integer, "Its attempt", null=True),
+    PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version"),
+    ForeignKeyConstraint(
+        ["namespace", "intent_key", "attempt"],
+        ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+    ),
+    CheckConstraint(f"to_state IN ({_STATES})", name="to_state"),
+    CheckConstraint(f"from_state IN ({_STATES})", name="from_state"),
+    comment="Transitions: every change of every effect, with cause, actor and time; append-only",
+)

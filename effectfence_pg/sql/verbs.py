@@ -1,0 +1,241 @@
+"""Every verb as an operation: which statement, with which parameters, and what its row means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from effectfence_pg.errors import DomainRace
+from effectfence_pg.protocol import admission as admitting
+from effectfence_pg.protocol import completion as completing
+from effectfence_pg.protocol import reconciliation as reconciling
+from effectfence_pg.protocol import reporting
+from effectfence_pg.protocol.admission import Admission, LeaseExpired
+from effectfence_pg.protocol.reconciliation import Judgement
+from effectfence_pg.protocol.verdicts import require_serializable
+from effectfence_pg.sql import admission, completion, observation, reconciliation
+from effectfence_pg.sql.operation import Operation, Then
+from effectfence_pg.values import key_of
+from effectfence_pg.values.canonical import canonical_json
+
+if TYPE_CHECKING:
+    from effectfence_pg.values import (
+        EffectCert,
+        EffectStatus,
+        Fresh,
+        Held,
+        PreparedEffect,
+        ReadSetEntry,
+        Replay,
+        RolledBack,
+    )
+
+FENCE_ACTOR = "effectfence"
+"""The actor on record when the fence itself acts: an expired lease that nobody in particular noticed."""
+
+
+def prepare(call: Admission) -> Operation[Fresh | Replay]:
+    """Pass the gates; over an expired lease one more statement decides, and then this one again."""
+    request = call.request
+    rests = admitting.rests(request)
+
+    def interpret(row: Any) -> Fresh | Replay | Then[Fresh | Replay]:
+        verdict = admitting.interpret(call, row)
+        if not isinstance(verdict, LeaseExpired):
+            return verdict
+        if verdict.takeover:
+            return Then(take_over(call, verdict.attempt))
+        return Then(fence_before(prepare(call), call.namespace, request.intent_key, verdict.attempt, request.agent))
+
+    return Operation("prepare", admission.prepare(rests=rests), _admission_parameters(call, rests=rests), interpret)
+
+
+def take_over(call: Admission, attempt: int) -> Operation[Fresh | Replay]:
+    """Supersede the attempt whose lease ran out, if the gates pass."""
+
+    def interpret(row: Any) -> Fresh | Then[Fresh | Replay]:
+        return admitting.interpret_takeover(call, row) or Then(prepare(call))
+
+    parameters = {**_admission_parameters(call, rests=True), "attempt": attempt, "actor": call.request.agent}
+    return Operation("takeover", admission.takeover(), parameters, interpret)
+
+
+def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
+    request, digests = call.request, call.request.fingerprint
+    parameters: dict[str, Any] = {
+        "namespace": call.namespace,
+        "intent": request.intent,
+        "intent_key": request.intent_key,
+        "domain": request.domain,
+        "domain_key": request.domain_key,
+        "token": call.token,
+        "tool": request.tool,
+        "agent": request.agent,
+        "args": request.args_text,
+        "args_digest": digests.args_digest,
+        "identity_digest": digests.identity_digest,
+        "identity_fields": None if digests.identity_fields is None else list(digests.identity_fields),
+        "parent": request.parent,
+        "read_set": _read_set_text(call.read_set),
+        "read_keys": [key_of(entry.domain) for entry in call.read_set],
+        "read_seqs": [entry.seq for entry in call.read_set],
+        "on_stale": request.on_stale.value,
+        "on_lease_expiry": call.on_lease_expiry.value,
+        "lease_seconds": call.lease_seconds,
+    }
+    if rests:
+        parameters["known_clock"] = canonical_json(dict(request.known_clock.root))
+        parameters["observed_keys"] = [key_of(intent) for intent in request.observes]
+        parameters["doubted"] = any(not entry.settled for entry in call.read_set)
+    else:
+        parameters["vector_clock"] = canonical_json(dict(call.vector_clock.root))
+    return parameters
+
+
+def _read_set_text(entries: tuple[ReadSetEntry, ...]) -> str:
+    if not entries:
+        return "[]"
+    return canonical_json([{"domain": entry.domain, "seq": entry.seq} for entry in entries])
+
+
+def fence_before(then: Operation[Any], namespace: str, key: bytes, attempt: int, actor: str) -> Operation[Any]:
+    """Fence one expired lease, then go on."""
+    operation = fence_expired(namespace, [key], [attempt], actor)
+    return Operation("fence", operation.statement, operation.parameters, lambda _row: Then(then))
+
+
+def fence_expired(namespace: str, keys: list[bytes], attempts: list[int], actor: str = FENCE_ACTOR) -> Operation[int]:
+    """Fence the effects of the list whose lease ran out; how many there were."""
+
+    def interpret(row: Any) -> int:
+        require_serializable(row)
+        return int(row.fenced)
+
+    parameters = {"namespace": namespace, "keys": keys, "attempts": attempts, "actor": actor}
+    return Operation("sweep", reconciliation.fence_expired(), parameters, interpret)
+
+
+def expired(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list[int]]]:
+    """Which effects have a lease that ran out."""
+    return Operation(
+        "expired",
+        reconciliation.expired(),
+        {"namespace": namespace, "row_limit": row_limit},
+        lambda row: ([bytes(key) for key in row.keys], list(row.attempts)),
+        writes=False,
+    )
+
+
+def _ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
+    return {
+        "namespace": prepared.namespace,
+        "intent_key": key_of(prepared.intent),
+        "attempt": prepared.attempt,
+        "token": prepared.token,
+        "domain_key": key_of(prepared.domain),
+        "seq": prepared.seq,
+        "args_digest": prepared.args_digest,
+        "agent": prepared.agent,
+        "actor": prepared.agent,
+    }
+
+
+def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[EffectCert | Held]:
+    """Commit: one conditional update for an effect that rests on nothing, the whole decision otherwise."""
+    parameters = {**_ticket_parameters(prepared), "result": result, "operation": uuid4()}
+    decide = Operation(
+        "commit",
+        completion.commit_decide(),
+        {**parameters, "asked": asked},
+        lambda row: completing.interpret_commit(prepared, result, row, asked=asked),
+    )
+    # A ticket whose fingerprint was edited on its own is for the whole decision, which says so.
+    if prepared.observing or prepared.read_set or prepared.fingerprint != prepared.args_digest.hex():
+        return decide
+    return Operation(
+        "commit",
+        completion.commit_plain(),
+        parameters,
+        lambda row: completing.interpret_plain(prepared, row) or Then(decide),
+    )
+
+
+def abort(prepared: PreparedEffect, reason: str, *, no_effect: bool) -> Operation[RolledBack]:
+    """Give up an attempt, or roll back what it recorded."""
+    parameters = {**_ticket_parameters(prepared), "reason": reason, "no_effect": no_effect, "operation": uuid4()}
+    return Operation(
+        "abort", completion.abort(), parameters, lambda row: completing.interpret_abort(prepared, row)
+    )
+
+
+def renew(prepared: PreparedEffect) -> Operation[PreparedEffect]:
+    """Extend the lease."""
+    return Operation(
+        "renew",
+        completion.renew(),
+        _ticket_parameters(prepared),
+        lambda row: completing.interpret_renew(prepared, row),
+    )
+
+
+def reconcile(
+    judgement: Judgement, *, namespace: str, operator: str, evidence: str, over: bool
+) -> Operation[None]:
+    """Record what an operator found out; an expired lease that nobody fenced yet is fenced before."""
+    key = key_of(judgement.intent)
+    parameters = {
+        "namespace": namespace,
+        "intent_key": key,
+        "attempt": judgement.attempt,
+        "outcome": judgement.outcome.value,
+        "result": judgement.result,
+        "evidence": evidence,
+        "actor": operator,
+        "over": over,
+        "operation": judgement.operation,
+    }
+
+    def interpret(row: Any) -> Then[None] | None:
+        verdict = reconciling.interpret_reconcile(judgement, row)
+        return None if verdict is None else Then(fence_before(again(), namespace, key, verdict.attempt, operator))
+
+    def again() -> Operation[None]:
+        return Operation("reconcile", reconciliation.reconcile(), parameters, interpret)
+
+    return again()
+
+
+def observe(namespace: str, domains: tuple[str, ...]) -> Operation[tuple[ReadSetEntry, ...]]:
+    """The number of each domain and whether it is settled."""
+    parameters = {"namespace": namespace, "keys": [key_of(domain) for domain in domains]}
+    return Operation(
+        "observe", observation.observe(), parameters, lambda row: reporting.entries(domains, row), writes=False
+    )
+
+
+def reserve(namespace: str, domain: str, expected_seq: int) -> Operation[int]:
+    """The bare compare-and-set; the new number."""
+
+    def interpret(row: Any) -> int:
+        require_serializable(row)
+        seq = row.own_seq if row.seq is None else row.seq
+        if seq is None:
+            raise DomainRace(domain=domain, expected=expected_seq, actual=row.live_seq)
+        return int(seq)
+
+    parameters = {
+        "namespace": namespace,
+        "domain": domain,
+        "domain_key": key_of(domain),
+        "expected_seq": expected_seq,
+        "operation": uuid4(),
+    }
+    return Operation("reserve", observation.reserve(), parameters, interpret)
+
+
+def status(namespace: str, intent: str) -> Operation[EffectStatus]:
+    """Where the intent stands."""
+    parameters = {"namespace": namespace, "intent_key": key_of(intent)}
+    return Operation(
+        "status", observation.status(), parameters, lambda row: reporting.status(namespace, intent, row), writes=False
+    )

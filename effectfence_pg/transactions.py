@@ -1,0 +1,263 @@
+"""The only place that touches the database: one operation, one SERIALIZABLE transaction, one round trip.
+
+What to do when it goes wrong is decided once, in `steps`, which does no I/O: it asks for executions and pauses and is told
+what came back. A few lines drive it, sync here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg import RawCursor
+from psycopg.rows import namedtuple_row
+from psycopg.types.numeric import Float8, Int8
+from sqlalchemy import Double, Integer, exc
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from effectfence_pg.errors import (
+    DatabaseUnavailable,
+    RetriesExhausted,
+    SchemaVersionError,
+    SerializationConflict,
+)
+from effectfence_pg.sql.operation import Operation, Then
+from effectfence_pg.sql.statements import PARAMETERS
+from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+T = TypeVar("T")
+
+CONFLICTS = frozenset({"40001", "40P01"})
+"""serialization_failure and deadlock_detected: the whole transaction is run again."""
+
+RACED_UNIQUE = frozenset({"23505", "23P01"})
+"""Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
+
+UNDEFINED = frozenset({"42P01", "3F000", "42703", "42883"})
+"""Table, schema, column or function missing: the database is not migrated, or to another version."""
+
+MAX_UNIQUE_RETRIES = 3
+MAX_STEPS = 16
+BACKOFF_BASE_SECONDS = 0.001
+BACKOFF_MAX_SECONDS = 0.25
+
+
+class ConnectionLost(Exception):  # noqa: N818 (a signal between this module's functions, never raised to callers)
+    """The connection died after the operation was sent: whether it was committed is unknown."""
+
+
+class NotReached(Exception):  # noqa: N818
+    """No connection could be had: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run this operation in a transaction of its own and send back the verdict row."""
+
+    operation: Operation[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait this long."""
+
+    seconds: float
+
+
+Steps = Generator[Execute | Pause, Any, T]
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether a transaction that ended with this error may be run again as a whole: 40001 and 40P01.
+
+    Takes psycopg's and SQLAlchemy's errors, and `SerializationConflict`.
+    """
+    return isinstance(error, SerializationConflict) or sqlstate(error) in CONFLICTS
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The SQLSTATE behind an error of psycopg or SQLAlchemy."""
+    original = getattr(error, "orig", None) or error
+    return getattr(original, "sqlstate", None)
+
+
+def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
+    """Run an operation and what it chains, retrying each transaction as a whole until the deadline.
+
+    A lost connection is retried as well: every operation carries its own token and recognises its own earlier success.
+    """
+    for _ in range(MAX_STEPS):
+        verdict = yield from _one(operation, time.monotonic() + deadline_seconds)
+        if not isinstance(verdict, Then):
+            return verdict
+        operation = verdict.operation
+    raise SerializationConflict(sqlstate="40001")
+
+
+def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
+    started, attempt, sent, unique = time.monotonic(), 0, False, 0
+    while True:
+        attempt += 1
+        try:
+            return operation.interpret((yield Execute(operation)))
+        except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
+            state = sqlstate(error) or "40001"
+            unique += state in RACED_UNIQUE
+            again = state in CONFLICTS or (state in RACED_UNIQUE and unique <= MAX_UNIQUE_RETRIES)
+            if not again:
+                raise translate(error) from error
+            if time.monotonic() >= deadline:
+                elapsed = time.monotonic() - started
+                raise RetriesExhausted(attempts=attempt, elapsed_seconds=elapsed, sqlstate=state) from error
+        except ConnectionLost as error:
+            sent = True
+            _give_up_after(deadline, error)
+        except NotReached as error:
+            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
+            _give_up_after(deadline if sent else 0.0, error)
+        yield Pause(backoff(attempt))
+
+
+def _give_up_after(deadline: float, error: Exception) -> None:
+    if time.monotonic() >= deadline:
+        raise DatabaseUnavailable(reason=str(error)) from error
+
+
+def backoff(attempt: int) -> float:
+    """Full jitter, seconds: a burst of rivals spreads out instead of meeting again."""
+    return random.uniform(0, min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt))  # noqa: S311
+
+
+def translate(error: Exception) -> Exception:
+    """The typed error behind a database error; the error itself when it is none of ours."""
+    state = sqlstate(error)
+    if state in CONFLICTS:
+        return SerializationConflict(sqlstate=state)
+    if state in UNDEFINED:
+        return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
+    if state is not None and state[:2] in {"08", "53", "57"} or state in {"25006", "28P01", "28000", "3D000"}:
+        return DatabaseUnavailable(reason=_first_line(error))
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
+
+
+def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any]) -> T:
+    """Do what the steps ask for, here and now."""
+    try:
+        asked = next(running)
+        while True:
+            if isinstance(asked, Pause):
+                time.sleep(asked.seconds)
+                asked = running.send(None)
+                continue
+            try:
+                row = execute(asked.operation)
+            except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
+                asked = running.throw(error)
+            else:
+                asked = running.send(row)
+    except StopIteration as done:
+        return done.value
+
+
+class Executor:
+    """Runs operations of one engine, each in one round trip: BEGIN, statement and COMMIT are flushed together."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, operation: Operation[Any]) -> Any:
+        """The verdict row of the operation, committed.
+
+        Raises:
+            ConnectionLost, NotReached: See there.
+            psycopg.Error: What the server said.
+        """
+        try:
+            pooled = self._engine.raw_connection()
+        except exc.SQLAlchemyError as error:
+            raise _not_reached(error) from error
+        connection: Any = pooled.driver_connection
+        try:
+            connection.autocommit = True
+            text, names = compiled(operation.statement)
+            values = [bound(name, operation.parameters[name]) for name in names]
+            return _pipelined(connection, text, values, writes=operation.writes)
+        except psycopg.Error as error:
+            if connection.closed:
+                pooled.invalidate(error)
+                raise ConnectionLost(_first_line(error)) from error
+            raise
+        finally:
+            _give_back(pooled, connection)
+
+
+def _not_reached(error: exc.SQLAlchemyError) -> Exception:
+    if sqlstate(error) in {"28P01", "28000", "3D000"}:
+        return DatabaseUnavailable(reason=_first_line(error))
+    return NotReached(_first_line(error))
+
+
+def _give_back(pooled: Any, connection: Any) -> None:
+    if not connection.closed:
+        try:
+            # A refused statement leaves its transaction open and failed.
+            connection.rollback()
+            connection.autocommit = False
+        except psycopg.Error:
+            pooled.invalidate()
+    pooled.close()
+
+
+def _pipelined(connection: Any, text: str, values: list[Any], *, writes: bool) -> Any:
+    cursor = RawCursor(connection, row_factory=namedtuple_row)
+    if not writes:
+        return cursor.execute(text, values).fetchone()
+    with connection.pipeline():
+        RawCursor(connection).execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        cursor.execute(text, values)
+        RawCursor(connection).execute("COMMIT")
+    return cursor.fetchone()
+
+
+_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
+
+
+@lru_cache(maxsize=256)
+def compiled(statement: Any) -> tuple[str, tuple[str, ...]]:
+    """The statement as the server takes it, with the names of its parameters in order."""
+    result = statement.compile(dialect=_DIALECT)
+    return str(result), tuple(result.positiontup or ())
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _binder(kind: Any) -> Callable[[Any], Any]:
+    """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
+    if isinstance(kind, ARRAY) and isinstance(kind.item_type, Integer):
+        return lambda values: [Int8(value) for value in values]
+    if isinstance(kind, Integer):
+        return Int8
+    return Float8 if isinstance(kind, Double) else _as_is
+
+
+_BINDERS = {name: _binder(kind) for name, kind in PARAMETERS.items()}
+
+
+def bound(name: str, value: Any) -> Any:
+    """The value of a parameter in its wire type."""
+    return None if value is None else _BINDERS[name](value)

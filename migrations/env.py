@@ -1,0 +1,78 @@
+"""Where migrations run: a URL that was given, or the caller's own connection and transaction."""
+
+import logging.config
+import sys
+
+from alembic import context
+from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.engine import Connection
+
+from effectfence_pg.settings import given_database
+from effectfence_pg.sql.tables import SCHEMA, metadata
+
+LOCK_KEY = 0x0EFFEC7FE9CE
+"""Concurrent first use: `CREATE ... IF NOT EXISTS` races, a transaction-level advisory lock does not."""
+
+
+def database_url():
+    """The flag, then the environment; the tool that calls us has its own flag."""
+    given = given_database(context.get_x_argument(as_dictionary=True).get("url"))
+    configured = context.config.get_main_option("sqlalchemy.url")
+    if given is None and configured:
+        given = given_database(configured)
+    if given is None:
+        sys.exit("no database: set EFFECTFENCE_DATABASE_URL or pass -x url=postgresql://...")
+    return given.url
+
+
+def configure(**options) -> None:
+    """One place for the options that online and offline share."""
+    context.configure(
+        target_metadata=metadata,
+        version_table_schema=SCHEMA,
+        include_schemas=True,
+        include_name=lambda name, kind, _parents: kind != "schema" or name == SCHEMA,
+        compare_type=True,
+        compare_server_default=True,
+        transaction_per_migration=False,
+        **options,
+    )
+
+
+def run_on(connection: Connection) -> None:
+    """Migrate on this connection, in its transaction when it has one."""
+    configure(connection=connection)
+    with context.begin_transaction():
+        # Serialises rivals and gives the version table its schema; both end with the transaction.
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+        connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        context.run_migrations()
+
+
+def run_online() -> None:
+    """The caller's connection when there is one, else one of our own."""
+    given = context.config.attributes.get("connection")
+    if given is not None:
+        run_on(given)
+        return
+    engine = create_engine(database_url(), poolclass=NullPool)
+    with engine.connect() as connection:
+        run_on(connection)
+        connection.commit()
+
+
+def run_offline() -> None:
+    """Print the SQL instead of running it."""
+    configure(url="postgresql+psycopg://", literal_binds=True, dialect_opts={"paramstyle": "named"})
+    with context.begin_transaction():
+        context.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        context.run_migrations()
+
+
+if context.config.config_file_name and not context.config.attributes.get("quiet"):
+    logging.config.fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+if context.is_offline_mode():
+    run_offline()
+else:
+    run_online()

@@ -1,0 +1,508 @@
+"""Create schema effectfence: intents, effects, domains, edges, certificates and transitions.
+
+Revision ID: 0001
+Revises:
+"""
+
+import sqlalchemy as sa
+from alembic import context, op
+from sqlalchemy.dialects import postgresql
+
+from effectfence_pg.errors import DatabaseEncodingError
+
+revision = "0001"
+down_revision = None
+branch_labels = ("effectfence",)
+depends_on = None
+
+REFUSE_WHILE_CERTIFICATES = """
+DO $$
+BEGIN
+  IF EXISTS (SELECT FROM effectfence.certificates) THEN
+    RAISE EXCEPTION 'certificates exist: export them, then downgrade with -x drop-certificates=yes';
+  END IF;
+END
+$$
+"""
+
+STATEMENTS = (
+    """CREATE FUNCTION effectfence.certificate_body(
+  intent text, parent text, domain text, seq bigint, tool text, args text, result text, vector_clock text, read_set text,
+  agent text) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN convert_to(
+  '{"intent":' || CAST(to_json(intent) AS text)
+  || ',"parent":' || coalesce(CAST(to_json(parent) AS text), 'null')
+  || ',"domain":' || CAST(to_json(domain) AS text)
+  || ',"seq":' || seq
+  || ',"tool":' || CAST(to_json(tool) AS text)
+  || ',"args":' || args
+  || ',"result":' || result
+  || ',"vector_clock":' || vector_clock
+  || ',"read_set":' || read_set
+  || ',"agent":' || CAST(to_json(agent) AS text) || '}', 'UTF8')""",
+    """CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% on effectfence.% is refused: the table is append-only', TG_OP, TG_TABLE_NAME
+    USING ERRCODE = 'insufficient_privilege';
+END
+$$""",
+    """CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON effectfence.certificates FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER append_only_table BEFORE TRUNCATE ON effectfence.certificates FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON effectfence.transitions FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER append_only_table BEFORE TRUNCATE ON effectfence.transitions FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER append_only_rows""",
+    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER append_only_table""",
+    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER append_only_rows""",
+    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER append_only_table""",
+    """CREATE VIEW effectfence.unresolved AS
+SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at, e.renewed_at,
+       e.lease_expires_at, clock_timestamp() - e.admitted_at AS age, e.failure, e.reason, e.result IS NOT NULL AS has_result
+FROM effectfence.effects e
+WHERE e.state IN ('in_flight', 'executed', 'failed', 'aborted')""",
+    """CREATE VIEW effectfence.certificate_audit AS
+SELECT c.namespace, c.hash, e.intent, c.attempt,
+  c.hash = encode(sha256(c.body), 'hex') AS hash_holds,
+  c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock,
+                                        e.read_set, e.agent)
+    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed' AS columns_hold,
+  c.parent IS NULL OR EXISTS (
+    SELECT FROM effectfence.certificates p WHERE p.namespace = c.namespace AND p.hash = c.parent) AS parent_holds,
+  e.observing = EXISTS (
+    SELECT FROM effectfence.edges g
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt)
+    AND NOT EXISTS (
+      SELECT FROM effectfence.edges g
+      JOIN effectfence.effects o
+        ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+      WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+        AND g.via = 'read_set' AND o.domain_key <> ALL (e.read_keys)) AS edges_hold,
+  NOT EXISTS (
+    SELECT FROM effectfence.edges g
+    JOIN effectfence.effects o
+      ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+    CROSS JOIN LATERAL json_each_text(CAST(o.vector_clock AS json)) AS seen (agent, count)
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+      AND CAST(seen.count AS numeric) > coalesce((
+        SELECT CAST(own.count AS numeric) FROM json_each_text(CAST(e.vector_clock AS json)) AS own (agent, count)
+        WHERE own.agent = seen.agent), -1)) AS clock_holds,
+  c.reconciled_over
+FROM effectfence.certificates c
+JOIN effectfence.effects e
+  ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt""",
+    """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
+    """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS 'The exact bytes that a certificate hashes'""",
+    """COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'""",
+    """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
+    """COMMENT ON VIEW effectfence.certificate_audit IS 'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
+    """REVOKE ALL ON SCHEMA effectfence FROM PUBLIC""",
+    """REVOKE ALL ON ALL TABLES IN SCHEMA effectfence FROM PUBLIC""",
+    """REVOKE ALL ON ALL FUNCTIONS IN SCHEMA effectfence FROM PUBLIC""",
+    """REVOKE DELETE, TRUNCATE ON effectfence.certificates FROM CURRENT_USER""",
+    """REVOKE UPDATE, DELETE, TRUNCATE ON effectfence.transitions FROM CURRENT_USER""",
+)
+
+
+def upgrade() -> None:
+    encoding = None if context.is_offline_mode() else op.get_bind().scalar(sa.text("SELECT getdatabaseencoding()"))
+    if encoding not in {None, "UTF8"}:
+        raise DatabaseEncodingError(encoding=str(encoding))
+    op.create_table(
+        "domains",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("domain_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the domain's name"),
+        sa.Column("domain", sa.Text(), nullable=False, comment="Named contention scope, for example order:123"),
+        sa.Column(
+            "seq",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Last number given; only grows, and is the optimistic version of the row",
+        ),
+        sa.Column(
+            "settled_seq",
+            sa.BigInteger(),
+            server_default=sa.text("0"),
+            nullable=False,
+            comment="Every effect up to this number is settled for good; advanced lazily",
+        ),
+        sa.Column(
+            "last_operation",
+            sa.Uuid(),
+            nullable=True,
+            comment="The bare compare-and-set that gave seq, so that a lost answer can be read back",
+        ),
+        sa.CheckConstraint("domain_key = sha256(convert_to(domain, 'UTF8'))", name=op.f("ck_domains_domain_key")),
+        sa.CheckConstraint("octet_length(domain) BETWEEN 1 AND 1024", name=op.f("ck_domains_domain_size")),
+        sa.CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name=op.f("ck_domains_namespace_size")),
+        sa.CheckConstraint("seq >= 0", name=op.f("ck_domains_seq")),
+        sa.CheckConstraint("settled_seq BETWEEN 0 AND seq", name=op.f("ck_domains_settled_seq")),
+        sa.PrimaryKeyConstraint("namespace", "domain_key", name=op.f("pk_domains")),
+        schema="effectfence",
+        comment="Domain versions: one row per named contention scope",
+        postgresql_with={"fillfactor": "50"},
+    )
+    op.create_table(
+        "intents",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the intent"),
+        sa.Column(
+            "intent",
+            sa.Text(),
+            nullable=False,
+            comment="Stable id of one logical action; attempts that share it are the same action",
+        ),
+        sa.Column(
+            "attempt",
+            sa.Integer(),
+            nullable=False,
+            comment="The current attempt; its row in effects says where the intent stands",
+        ),
+        sa.Column(
+            "version",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Optimistic version: every new attempt is a compare-and-set on it",
+        ),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, comment="First admission, database time"),
+        sa.CheckConstraint("intent_key = sha256(convert_to(intent, 'UTF8'))", name=op.f("ck_intents_intent_key")),
+        sa.CheckConstraint("attempt >= 1", name=op.f("ck_intents_attempt")),
+        sa.CheckConstraint("octet_length(intent) BETWEEN 1 AND 1024", name=op.f("ck_intents_intent_size")),
+        sa.CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name=op.f("ck_intents_namespace_size")),
+        sa.PrimaryKeyConstraint("namespace", "intent_key", name=op.f("pk_intents")),
+        schema="effectfence",
+        comment="Intents: one row per logical action",
+        postgresql_with={"fillfactor": "80"},
+    )
+    op.create_table(
+        "effects",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the intent"),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="Number of this attempt of the intent: 1, 2, ..."),
+        sa.Column(
+            "state",
+            sa.Text(),
+            nullable=False,
+            comment="in_flight, executed, committed, failed, aborted, released or superseded",
+        ),
+        sa.Column(
+            "version",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Optimistic version of the row; transitions carry the version they made",
+        ),
+        sa.Column("token", sa.Uuid(), nullable=False, comment="Fencing token: only its holder moves the effect"),
+        sa.Column("intent", sa.Text(), nullable=False, comment="Stable id of the logical action"),
+        sa.Column("domain_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the domain's name"),
+        sa.Column("domain", sa.Text(), nullable=False, comment="The domain the effect acts on"),
+        sa.Column(
+            "seq",
+            sa.BigInteger(),
+            nullable=False,
+            comment="The number reserved in the domain; given to no other effect",
+        ),
+        sa.Column("tool", sa.Text(), nullable=False, comment="The tool that acts"),
+        sa.Column("agent", sa.Text(), nullable=False, comment="Who holds the effect"),
+        sa.Column("args", sa.Text(), nullable=False, comment="Arguments at admission, canonical JSON"),
+        sa.Column(
+            "args_digest",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 of domain, tool and all arguments, compared by value",
+        ),
+        sa.Column(
+            "identity_digest",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 of domain, tool and the declared identity fields",
+        ),
+        sa.Column(
+            "identity_fields",
+            postgresql.ARRAY(sa.Text()),
+            nullable=True,
+            comment="Names of the declared identity fields; null when none were declared",
+        ),
+        sa.Column("parent", sa.Text(collation="C"), nullable=True, comment="Hash of the parent certificate"),
+        sa.Column("vector_clock", sa.Text(), nullable=False, comment="Vector clock, canonical JSON"),
+        sa.Column(
+            "read_set", sa.Text(), nullable=False, comment="Read set as it stands in the certificate, canonical JSON"
+        ),
+        sa.Column(
+            "read_keys",
+            postgresql.ARRAY(sa.LargeBinary()),
+            nullable=False,
+            comment="Domain keys of the read set, in the caller's order",
+        ),
+        sa.Column(
+            "read_seqs",
+            postgresql.ARRAY(sa.BigInteger()),
+            nullable=False,
+            comment="Numbers of the read set, in the same order",
+        ),
+        sa.Column(
+            "observing",
+            sa.Boolean(),
+            nullable=False,
+            comment="Whether the effect observed others, so that it has edges",
+        ),
+        sa.Column(
+            "on_stale", sa.Text(), nullable=False, comment="What a moved read set does at commit: fail or certify"
+        ),
+        sa.Column(
+            "on_lease_expiry",
+            sa.Text(),
+            nullable=False,
+            comment="What an expired lease means for a duplicate: fence, takeover or verify",
+        ),
+        sa.Column(
+            "took_over", sa.Boolean(), nullable=False, comment="Whether an earlier attempt lost its lease to this one"
+        ),
+        sa.Column(
+            "lease_seconds", sa.Double(), nullable=False, comment="How long the effect may run unheard of, seconds"
+        ),
+        sa.Column(
+            "lease_expires_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="End of the lease, database time; null once the holder reported",
+        ),
+        sa.Column(
+            "admitted_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            comment="Admission, database time after every lock wait",
+        ),
+        sa.Column(
+            "renewed_at", sa.DateTime(timezone=True), nullable=True, comment="Last renewal of the lease, database time"
+        ),
+        sa.Column(
+            "commit_asked",
+            sa.Boolean(),
+            nullable=False,
+            comment="The holder asked for the commit; settling may finish it",
+        ),
+        sa.Column(
+            "result",
+            sa.Text(),
+            nullable=True,
+            comment="Recorded result, canonical JSON; never changes once it is there",
+        ),
+        sa.Column(
+            "failure",
+            sa.Text(),
+            nullable=True,
+            comment="The cause that led to the present state, when it is a dead one",
+        ),
+        sa.Column("reason", sa.Text(), nullable=True, comment="The same in words"),
+        sa.Column(
+            "last_operation",
+            sa.Uuid(),
+            nullable=True,
+            comment="The last call that changed the row, so that a lost answer can be read back",
+        ),
+        sa.CheckConstraint("intent_key = sha256(convert_to(intent, 'UTF8'))", name=op.f("ck_effects_intent_key")),
+        sa.CheckConstraint(
+            "on_lease_expiry IN ('fence', 'takeover', 'verify')", name=op.f("ck_effects_on_lease_expiry")
+        ),
+        sa.CheckConstraint("on_stale IN ('fail', 'certify')", name=op.f("ck_effects_on_stale")),
+        sa.CheckConstraint("state <> 'in_flight' OR lease_expires_at IS NOT NULL", name=op.f("ck_effects_lease")),
+        sa.CheckConstraint(
+            "state IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
+            name=op.f("ck_effects_state"),
+        ),
+        sa.CheckConstraint(
+            "state NOT IN ('executed', 'committed') OR result IS NOT NULL", name=op.f("ck_effects_result")
+        ),
+        sa.CheckConstraint("attempt >= 1", name=op.f("ck_effects_attempt")),
+        sa.CheckConstraint("cardinality(read_keys) = cardinality(read_seqs)", name=op.f("ck_effects_read_set")),
+        sa.CheckConstraint("lease_seconds > 0", name=op.f("ck_effects_lease_seconds")),
+        sa.CheckConstraint("octet_length(agent) BETWEEN 1 AND 1024", name=op.f("ck_effects_agent_size")),
+        sa.CheckConstraint(
+            "octet_length(args_digest) = 32 AND octet_length(identity_digest) = 32", name=op.f("ck_effects_digests")
+        ),
+        sa.CheckConstraint("octet_length(domain) BETWEEN 1 AND 1024", name=op.f("ck_effects_domain_size")),
+        sa.CheckConstraint("octet_length(intent) BETWEEN 1 AND 1024", name=op.f("ck_effects_intent_size")),
+        sa.CheckConstraint("octet_length(namespace) BETWEEN 1 AND 128", name=op.f("ck_effects_namespace_size")),
+        sa.CheckConstraint("octet_length(tool) BETWEEN 1 AND 1024", name=op.f("ck_effects_tool_size")),
+        sa.CheckConstraint("seq >= 1", name=op.f("ck_effects_seq")),
+        sa.ForeignKeyConstraint(
+            ["namespace", "domain_key"],
+            ["effectfence.domains.namespace", "effectfence.domains.domain_key"],
+            name=op.f("fk_effects_domains"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["namespace", "intent_key"],
+            ["effectfence.intents.namespace", "effectfence.intents.intent_key"],
+            name=op.f("fk_effects_intents"),
+        ),
+        sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", name=op.f("pk_effects")),
+        sa.UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
+        schema="effectfence",
+        comment="Effects: one row per admitted attempt of an intent",
+        postgresql_with={"fillfactor": "50"},
+    )
+    op.create_table(
+        "certificates",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column(
+            "hash",
+            sa.Text(collation="C"),
+            nullable=False,
+            comment="Lower hex SHA-256 of body: the certificate's address",
+        ),
+        sa.Column(
+            "intent_key",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 of the intent; at most one certificate for each",
+        ),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="The attempt that was committed"),
+        sa.Column("parent", sa.Text(collation="C"), nullable=True, comment="Hash of the parent certificate"),
+        sa.Column("body", sa.LargeBinary(), nullable=False, comment="The exact bytes that were hashed"),
+        sa.Column("minted_at", sa.DateTime(timezone=True), nullable=False, comment="Database time"),
+        sa.Column(
+            "reconciled_over",
+            postgresql.JSONB(astext_type=sa.Text()),
+            nullable=True,
+            comment="Blockers and operator, when minted over a dead closure",
+        ),
+        sa.CheckConstraint("hash = encode(sha256(body), 'hex')", name=op.f("ck_certificates_hash")),
+        sa.ForeignKeyConstraint(
+            ["namespace", "intent_key", "attempt"],
+            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+            name=op.f("fk_certificates_effects"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["namespace", "parent"],
+            ["effectfence.certificates.namespace", "effectfence.certificates.hash"],
+            name="fk_certificates_parent",
+        ),
+        sa.PrimaryKeyConstraint("namespace", "hash", name=op.f("pk_certificates")),
+        sa.UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
+        schema="effectfence",
+        comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+    )
+    op.create_table(
+        "edges",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="The effect that observed"),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="Its attempt"),
+        sa.Column("observed_key", sa.LargeBinary(), nullable=False, comment="The effect that was observed"),
+        sa.Column(
+            "observed_attempt",
+            sa.Integer(),
+            nullable=False,
+            comment="Its attempt: an edge names an attempt, not an intent",
+        ),
+        sa.Column("via", sa.Text(), nullable=False, comment="How it was observed: read_set, observes or parent"),
+        sa.CheckConstraint("via IN ('read_set', 'observes', 'parent')", name=op.f("ck_edges_via")),
+        sa.CheckConstraint(
+            "intent_key <> observed_key OR attempt <> observed_attempt", name=op.f("ck_edges_not_itself")
+        ),
+        sa.ForeignKeyConstraint(
+            ["namespace", "intent_key", "attempt"],
+            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+            name="fk_edges_effects",
+        ),
+        sa.ForeignKeyConstraint(
+            ["namespace", "observed_key", "observed_attempt"],
+            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+            name="fk_edges_observed",
+        ),
+        sa.PrimaryKeyConstraint(
+            "namespace", "intent_key", "attempt", "observed_key", "observed_attempt", name=op.f("pk_edges")
+        ),
+        schema="effectfence",
+        comment="Dependency edges: one effect observed another",
+    )
+    op.create_index(
+        "ix_edges_observed",
+        "edges",
+        ["namespace", "observed_key", "observed_attempt"],
+        unique=False,
+        schema="effectfence",
+    )
+    op.create_table(
+        "transitions",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="The effect's intent"),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="The effect's attempt"),
+        sa.Column(
+            "version", sa.BigInteger(), nullable=False, comment="Version of the effect's row that this change made"
+        ),
+        sa.Column("from_state", sa.Text(), nullable=True, comment="State before; null for the admission"),
+        sa.Column(
+            "to_state",
+            sa.Text(),
+            nullable=False,
+            comment="State after; equal to from_state when only evidence was added",
+        ),
+        sa.Column("cause", sa.Text(), nullable=False, comment="What kind of event caused it"),
+        sa.Column(
+            "actor", sa.Text(), nullable=False, comment="Who caused it: an agent, an operator or the fence itself"
+        ),
+        sa.Column(
+            "at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("clock_timestamp()"),
+            nullable=False,
+            comment="Database time",
+        ),
+        sa.Column("reason", sa.Text(), nullable=True, comment="The same in words"),
+        sa.Column(
+            "evidence",
+            sa.Text(),
+            nullable=True,
+            comment="What was reported or shown: a late result, an operator's evidence; JSON",
+        ),
+        sa.Column(
+            "origin_key", sa.LargeBinary(), nullable=True, comment="Intent of the effect whose end cascaded to this one"
+        ),
+        sa.Column("origin_attempt", sa.Integer(), nullable=True, comment="Its attempt"),
+        sa.CheckConstraint(
+            "from_state IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
+            name=op.f("ck_transitions_from_state"),
+        ),
+        sa.CheckConstraint(
+            "to_state IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
+            name=op.f("ck_transitions_to_state"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["namespace", "intent_key", "attempt"],
+            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
+            name=op.f("fk_transitions_effects"),
+        ),
+        sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version", name=op.f("pk_transitions")),
+        schema="effectfence",
+        comment="Transitions: every change of every effect, with cause, actor and time; append-only",
+    )
+    for statement in STATEMENTS:
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    allowed = context.get_x_argument(as_dictionary=True).get("drop-certificates") == "yes"
+    allowed = allowed or bool(context.config.attributes.get("drop_certificates"))
+    if not allowed:
+        # In SQL, so that a printed downgrade refuses as well.
+        op.execute(REFUSE_WHILE_CERTIFICATES)
+    for view in ("certificate_audit", "unresolved"):
+        op.execute(f"DROP VIEW effectfence.{view}")
+    for table in ("transitions", "certificates", "edges", "effects", "intents", "domains"):
+        op.drop_table(table, schema="effectfence")
+    op.execute("DROP FUNCTION effectfence.refuse_change()")
+    op.execute(
+        "DROP FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text)"
+    )
