@@ -78,7 +78,6 @@ def launch(site: Site, deadline: float) -> None:
     """Start a supervisor, and return when its server accepts connections."""
     make_cluster(site.folder, site.binaries, site.account)
     discard_foreign_pid_file(site.folder.data)
-    package = Path(__file__).parent
     plan = Plan(
         folder=str(site.folder.path),
         postgres=site.binaries.program("postgres"),
@@ -90,8 +89,20 @@ def launch(site: Site, deadline: float) -> None:
         start_seconds=max(deadline - time.monotonic(), 1.0),
         temporary=site.temporary,
     )
+    try:
+        said = _start_supervisor(plan, deadline)
+    except (FileNotFoundError, PermissionError) as error:
+        said = {"error": f"{sys.executable}: {error}"}
+    failure = said.get("error")
+    if failure is not None:
+        raise EmbeddedUnavailable(missing=f"the server did not start: {failure}", remedy=f"See {site.folder.path}.")
+
+
+def _start_supervisor(plan: Plan, deadline: float) -> dict[str, object]:
+    """Start it, and read what it says: that it serves, or why it cannot."""
+    package = Path(__file__).parent
     with (
-        site.folder.supervisor_log.open("ab") as log,
+        Folder(Path(plan.folder)).supervisor_log.open("ab") as log,
         subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-c", BOOT, plan.to_json(), str(package.parent), str(package)],
             stdin=subprocess.DEVNULL,
@@ -102,19 +113,12 @@ def launch(site: Site, deadline: float) -> None:
             umask=0o077,
         ) as starter,
     ):
-        said = _read_line(starter, deadline)
-    failure = said.get("error")
-    if failure is not None:
-        raise EmbeddedUnavailable(missing=f"the server did not start: {failure}", remedy=f"See {site.folder.path}.")
-
-
-def _read_line(starter: subprocess.Popen[bytes], deadline: float) -> dict[str, object]:
-    """Read what the supervisor says: that it serves, or why it cannot."""
-    if starter.stdout is None:
-        raise RuntimeError("the supervisor was started without a pipe")
-    if not select.select([starter.stdout], [], [], max(deadline - time.monotonic(), 0.0))[0]:
-        raise TimeoutError("the server is still starting")
-    line = starter.stdout.readline()
+        if (
+            starter.stdout is None
+            or not select.select([starter.stdout], [], [], max(deadline - time.monotonic(), 0))[0]
+        ):
+            raise TimeoutError("the server was not ready")
+        line = starter.stdout.readline()
     return json.loads(line) if line else {"error": "its supervisor ended; supervisor.log says why"}
 
 
