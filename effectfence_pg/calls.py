@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -172,3 +173,21 @@ def _check_number(value: Any, field: str, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
 
+
+class Recent:
+    """The keys seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._keys: dict[bytes, None] = {}
+        self._lock = Lock()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def add(self, key: bytes) -> None:
+        """Remember a key; the one that came first is forgotten."""
+        with self._lock:
+            self._keys[key] = None
+            if len(self._keys) > self._limit:
+                del self._keys[next(iter(self._keys))]

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import create_engine, exc, text
 
-from effectfence_pg.calls import Calls
+from effectfence_pg.calls import Calls, Recent
 from effectfence_pg.errors import (
     ClosurePending,
     DatabaseEncodingError,
     DatabaseUnavailable,
     FenceError,
+    IntentFailed,
     IntentInFlight,
+    IntentMismatch,
     ReadSetUnsettled,
 )
 from effectfence_pg.migrate import current, require_version
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+
+_PATIENT = (IntentInFlight, ReadSetUnsettled)
+_ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
+
+RECENT_INTENTS = 10_000
+"""Intents that this process has seen on record; the next call for one of them looks before it claims."""
 
 SWEEP_BATCH = 500
 """Expired leases that one transaction of a sweep fences."""
@@ -95,6 +103,7 @@ class Fence:
             raise ValueError(msg)
         self._execute = Executor(self.engine)
         self._checked = False
+        self._recent = Recent(RECENT_INTENTS)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -153,12 +162,19 @@ class Fence:
             DomainRace: The gate that refused; nothing was changed.
         """
         call = self._calls.admission(request)
-        patient = (IntentInFlight, ReadSetUnsettled)
+        key = call.request.intent_key
         try:
-            verdict = self._drive(waiting(lambda: verbs.prepare(call), wait_seconds, patient, self.config))
+            verdict = self._drive(
+                waiting(lambda: verbs.prepare(call, known=key in self._recent), wait_seconds, _PATIENT, self.config)
+            )
+        except _ON_RECORD as error:
+            self._recent.add(key)
+            self._count(error.code)
+            raise
         except FenceError as error:
             self._count(error.code)
             raise
+        self._recent.add(key)
         self._count("admitted" if isinstance(verdict, Fresh) else "replayed")
         return verdict
 

@@ -138,5 +138,3 @@ class FenceRepository:
             return self._connection.execute(operation.statement, dict(operation.parameters)).one()
         except (exc.DBAPIError, psycopg.Error) as error:
             raise translate(error) from error
-
-

@@ -14,8 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg import RawCursor
-from psycopg.rows import namedtuple_row
 from psycopg.types.numeric import Float8, Int8
 from sqlalchemy import Double, Integer, exc
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -27,6 +25,7 @@ from effectfence_pg.errors import (
     SchemaVersionError,
     SerializationConflict,
 )
+from effectfence_pg.pipelining import forget, session_of, transaction
 from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.sql.statements import PARAMETERS
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
@@ -45,7 +44,11 @@ RACED_UNIQUE = frozenset({"23505", "23P01"})
 UNDEFINED = frozenset({"42P01", "3F000", "42703", "42883"})
 """Table, schema, column or function missing: the database is not migrated, or to another version."""
 
-MAX_UNIQUE_RETRIES = 3
+STALE_STATEMENT = frozenset({"26000", "42P05", "0A000"})
+"""A prepared statement is gone, there twice or outdated: it is prepared anew, and the transaction run again."""
+
+ODD = RACED_UNIQUE | STALE_STATEMENT
+MAX_ODD_RETRIES = 3
 MAX_STEPS = 16
 BACKOFF_BASE_SECONDS = 0.001
 BACKOFF_MAX_SECONDS = 0.25
@@ -104,15 +107,15 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
 
 
 def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
-    started, attempt, sent, unique = time.monotonic(), 0, False, 0
+    started, attempt, sent, odd = time.monotonic(), 0, False, 0
     while True:
         attempt += 1
         try:
             return operation.interpret((yield Execute(operation)))
         except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
             state = sqlstate(error) or "40001"
-            unique += state in RACED_UNIQUE
-            again = state in CONFLICTS or (state in RACED_UNIQUE and unique <= MAX_UNIQUE_RETRIES)
+            odd += state in ODD
+            again = state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)
             if not again:
                 raise translate(error) from error
             if time.monotonic() >= deadline:
@@ -191,17 +194,20 @@ class Executor:
             raise _not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
-            connection.autocommit = True
             text, names = compiled(operation.statement)
             values = [bound(name, operation.parameters[name]) for name in names]
-            return _pipelined(connection, text, values, writes=operation.writes)
+            running = transaction(session_of(pooled), text, values, serializable=operation.writes)
+            return connection.wait(running)
         except psycopg.Error as error:
+            if error.sqlstate in STALE_STATEMENT:
+                forget(session_of(pooled))
             if connection.closed:
                 pooled.invalidate(error)
                 raise ConnectionLost(_first_line(error)) from error
             raise
         finally:
-            _give_back(pooled, connection)
+            # A refused statement leaves its transaction open and failed: the pool's reset rolls it back.
+            pooled.close()
 
 
 def _not_reached(error: exc.SQLAlchemyError) -> Exception:
@@ -210,36 +216,14 @@ def _not_reached(error: exc.SQLAlchemyError) -> Exception:
     return NotReached(_first_line(error))
 
 
-def _give_back(pooled: Any, connection: Any) -> None:
-    if not connection.closed:
-        try:
-            # A refused statement leaves its transaction open and failed.
-            connection.rollback()
-            connection.autocommit = False
-        except psycopg.Error:
-            pooled.invalidate()
-    pooled.close()
-
-
-def _pipelined(connection: Any, text: str, values: list[Any], *, writes: bool) -> Any:
-    cursor = RawCursor(connection, row_factory=namedtuple_row)
-    if not writes:
-        return cursor.execute(text, values).fetchone()
-    with connection.pipeline():
-        RawCursor(connection).execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        cursor.execute(text, values)
-        RawCursor(connection).execute("COMMIT")
-    return cursor.fetchone()
-
-
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 
 
 @lru_cache(maxsize=256)
-def compiled(statement: Any) -> tuple[str, tuple[str, ...]]:
+def compiled(statement: Any) -> tuple[bytes, tuple[str, ...]]:
     """The statement as the server takes it, with the names of its parameters in order."""
     result = statement.compile(dialect=_DIALECT)
-    return str(result), tuple(result.positiontup or ())
+    return str(result).encode(), tuple(result.positiontup or ())
 
 
 def _as_is(value: Any) -> Any:

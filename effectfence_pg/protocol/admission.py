@@ -51,8 +51,15 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseExpired:
-    """The intent is held by an attempt whose lease ran out: fence it, or take it over, as the admitted row says."""
+class Fence:
+    """The intent is held by an attempt whose lease ran out, and its outcome is unknown: fence it first."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """The intent's attempt is released, or its lease ran out and it may be taken over: admit the next one in its place."""
 
     attempt: int
     takeover: bool
@@ -71,7 +78,7 @@ def rests(request: EffectRequest) -> bool:
     return bool(request.read_set or request.observes or request.parent or request.expected_seq is not None)
 
 
-def interpret(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired:
+def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replace:
     """Turn the verdict row into a result, in the order of the gates.
 
     Raises:
@@ -81,17 +88,15 @@ def interpret(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired:
     if row.fresh_attempt is not None:
         return Fresh(_ticket(admission, row))
     if row.state is not None:
-        prior = _prior(admission, row)
-        if prior is not None:
-            return prior
+        return _prior(admission, row)
     if rests(admission.request):
         refuse_at_gates(admission, row)
     # Nothing admitted, nothing on record, nothing refused: a rival's row that this snapshot cannot see. Never a win.
     raise SerializationConflict(sqlstate="40001")
 
 
-def interpret_takeover(admission: Admission, row: Any) -> Fresh | None:
-    """The same for a takeover; None when the old attempt was no longer there to be taken over."""
+def interpret_replacement(admission: Admission, row: Any) -> Fresh | None:
+    """The same for the admission in place of another attempt; None when that was no longer there to be replaced."""
     require_serializable(row)
     if row.fresh_attempt is not None:
         return Fresh(_ticket(admission, row))
@@ -115,10 +120,10 @@ def _ticket(admission: Admission, row: Any) -> PreparedEffect:
     )
 
 
-def _prior(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired | None:
-    """Gate 1: what the intent's current attempt says; None when it is released and the other gates refused."""
+def _prior(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replace:
+    """Gate 1: what the intent's current attempt says."""
     if row.state == State.RELEASED:
-        return None
+        return Replace(row.attempt, takeover=False)
     require_same_action(admission.request, row)
     if row.state == State.COMMITTED:
         return Replay(certificate(row, admission.namespace, row.attempt), row.attempt)
@@ -127,9 +132,10 @@ def _prior(admission: Admission, row: Any) -> Fresh | Replay | LeaseExpired | No
     if row.state == State.EXECUTED or (row.state == State.IN_FLIGHT and row.lease_live):
         raise in_flight(admission.request.intent, row)
     unheard = row.state == State.IN_FLIGHT or (row.failure == Cause.LEASE_EXPIRED and not row.has_result)
-    takeover = row.on_lease_expiry == LeaseExpiry.TAKEOVER
-    if unheard and (takeover or row.state == State.IN_FLIGHT):
-        return LeaseExpired(row.attempt, takeover=takeover)
+    if unheard and row.on_lease_expiry == LeaseExpiry.TAKEOVER:
+        return Replace(row.attempt, takeover=True)
+    if row.state == State.IN_FLIGHT:
+        return Fence(row.attempt)
     raise IntentFailed(
         intent=admission.request.intent, attempt=row.attempt, state=row.state, reason=row.reason, way_out=WAY_OUT
     )

@@ -104,9 +104,7 @@ def interpret_abort(prepared: PreparedEffect, row: Any) -> RolledBack:
             reason=row.reason or "the outcome was decided without it",
             evidence_kept=True,
         )
-    return RolledBack(
-        intent=prepared.intent, attempt=prepared.attempt, state=state, dependents=blockers(row.cascaded)
-    )
+    return RolledBack(intent=prepared.intent, attempt=prepared.attempt, state=state, dependents=blockers(row.cascaded))
 
 
 def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:

@@ -13,7 +13,7 @@ from effectfence_pg.errors import (
     NotReconcilable,
     UnknownIntent,
 )
-from effectfence_pg.protocol.admission import LeaseExpired, in_flight
+from effectfence_pg.protocol.admission import Fence, in_flight
 from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import blockers, require_serializable
 from effectfence_pg.values import Outcome
@@ -33,7 +33,7 @@ class Judgement:
     operation: UUID
 
 
-def interpret_reconcile(judgement: Judgement, row: Any) -> LeaseExpired | None:
+def interpret_reconcile(judgement: Judgement, row: Any) -> Fence | None:
     """Return None once the judgement is recorded, or the expired lease that has to be fenced before.
 
     Raises:
@@ -49,7 +49,7 @@ def interpret_reconcile(judgement: Judgement, row: Any) -> LeaseExpired | None:
     if row.lease_live:
         raise in_flight(judgement.intent, row)
     if row.state == State.IN_FLIGHT:
-        return LeaseExpired(row.attempt, takeover=False)
+        return Fence(row.attempt)
     _refuse(judgement, row)
     return None
 

@@ -51,9 +51,7 @@ TRANSITIONS: Final = MappingProxyType(
         ),
         State.EXECUTED: frozenset({State.COMMITTED, State.ABORTED}),
         State.COMMITTED: frozenset[State](),
-        State.FAILED: frozenset(
-            {State.COMMITTED, State.EXECUTED, State.ABORTED, State.RELEASED, State.SUPERSEDED}
-        ),
+        State.FAILED: frozenset({State.COMMITTED, State.EXECUTED, State.ABORTED, State.RELEASED, State.SUPERSEDED}),
         State.ABORTED: frozenset({State.RELEASED, State.COMMITTED, State.EXECUTED}),
         State.RELEASED: frozenset({State.FAILED}),
         State.SUPERSEDED: frozenset[State](),

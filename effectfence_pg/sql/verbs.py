@@ -10,7 +10,7 @@ from effectfence_pg.protocol import admission as admitting
 from effectfence_pg.protocol import completion as completing
 from effectfence_pg.protocol import reconciliation as reconciling
 from effectfence_pg.protocol import reporting
-from effectfence_pg.protocol.admission import Admission, LeaseExpired
+from effectfence_pg.protocol.admission import Admission, Fence, Replace
 from effectfence_pg.protocol.reconciliation import Judgement
 from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import admission, completion, observation, reconciliation
@@ -34,30 +34,41 @@ FENCE_ACTOR = "effectfence"
 """The actor on record when the fence itself acts: an expired lease that nobody in particular noticed."""
 
 
-def prepare(call: Admission) -> Operation[Fresh | Replay]:
-    """Pass the gates; over an expired lease one more statement decides, and then this one again."""
+def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay]:
+    """Pass the gates; in place of another attempt one more statement decides.
+
+    Args:
+        call: What is asked.
+        known: The intent is probably on record: look before claiming. A wrong guess costs one more round trip.
+    """
     request = call.request
     rests = admitting.rests(request)
 
     def interpret(row: Any) -> Fresh | Replay | Then[Fresh | Replay]:
         verdict = admitting.interpret(call, row)
-        if not isinstance(verdict, LeaseExpired):
-            return verdict
-        if verdict.takeover:
-            return Then(take_over(call, verdict.attempt))
-        return Then(fence_before(prepare(call), call.namespace, request.intent_key, verdict.attempt, request.agent))
+        if isinstance(verdict, Replace):
+            return Then(_replace(call, verdict))
+        if isinstance(verdict, Fence):
+            return Then(fence_before(prepare(call), call.namespace, request.intent_key, verdict.attempt, request.agent))
+        return verdict
 
+    if known:
+        keys = {"namespace": call.namespace, "intent_key": request.intent_key}
+        return Operation(
+            "prepare", admission.look(), keys, lambda row: interpret(row) if row.attempt else Then(prepare(call))
+        )
     return Operation("prepare", admission.prepare(rests=rests), _admission_parameters(call, rests=rests), interpret)
 
 
-def take_over(call: Admission, attempt: int) -> Operation[Fresh | Replay]:
-    """Supersede the attempt whose lease ran out, if the gates pass."""
+def _replace(call: Admission, old: Replace) -> Operation[Fresh | Replay]:
+    """Admit the next attempt in place of a released one or of one whose lease ran out, if the other gates pass."""
 
     def interpret(row: Any) -> Fresh | Then[Fresh | Replay]:
-        return admitting.interpret_takeover(call, row) or Then(prepare(call))
+        return admitting.interpret_replacement(call, row) or Then(prepare(call))
 
-    parameters = {**_admission_parameters(call, rests=True), "attempt": attempt, "actor": call.request.agent}
-    return Operation("takeover", admission.takeover(), parameters, interpret)
+    parameters = {**_admission_parameters(call, rests=True), "attempt": old.attempt, "actor": call.request.agent}
+    statement = admission.takeover() if old.takeover else admission.reopen()
+    return Operation("prepare", statement, parameters, interpret)
 
 
 def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
@@ -163,9 +174,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[E
 def abort(prepared: PreparedEffect, reason: str, *, no_effect: bool) -> Operation[RolledBack]:
     """Give up an attempt, or roll back what it recorded."""
     parameters = {**_ticket_parameters(prepared), "reason": reason, "no_effect": no_effect, "operation": uuid4()}
-    return Operation(
-        "abort", completion.abort(), parameters, lambda row: completing.interpret_abort(prepared, row)
-    )
+    return Operation("abort", completion.abort(), parameters, lambda row: completing.interpret_abort(prepared, row))
 
 
 def renew(prepared: PreparedEffect) -> Operation[PreparedEffect]:
@@ -178,9 +187,7 @@ def renew(prepared: PreparedEffect) -> Operation[PreparedEffect]:
     )
 
 
-def reconcile(
-    judgement: Judgement, *, namespace: str, operator: str, evidence: str, over: bool
-) -> Operation[None]:
+def reconcile(judgement: Judgement, *, namespace: str, operator: str, evidence: str, over: bool) -> Operation[None]:
     """Record what an operator found out; an expired lease that nobody fenced yet is fenced before."""
     key = key_of(judgement.intent)
     parameters = {
