@@ -106,7 +106,7 @@ def make_environment() -> None:
         raise EnvironmentFailedError(f"{VENV} is not a directory of ours; move it away")
     shutil.rmtree(VENV, ignore_errors=True)
     say(f"making {VENV} with Python {sys.version.split()[0]} ...")
-    if run([sys.executable, "-m", "venv", str(VENV)]):
+    if run([sys.executable, "-m", "venv", "--clear", str(VENV)]):
         return
     uv = shutil.which("uv")
     if not (uv and run([uv, "venv", "-q", "--seed", "--clear", "--python", sys.executable, str(VENV)])):

@@ -121,8 +121,9 @@ class Supervisor:
 
     def _end(self) -> None:
         self.postmaster.halt(signal.SIGINT)
-        for wish in (self.folder.state, self.folder.restart, self.folder.keep):
-            wish.unlink(missing_ok=True)
+        # The wish to be kept stays: somebody may have written it for the server that comes next.
+        for file in (self.folder.state, self.folder.restart):
+            file.unlink(missing_ok=True)
         if self.plan.temporary:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 
