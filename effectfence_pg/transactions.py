@@ -194,8 +194,9 @@ class Executor:
             raise _not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
-            text, names = compiled(operation.statement)
-            values = [bound(name, operation.parameters[name]) for name in names]
+            text, binds = compiled(operation.statement)
+            given = operation.parameters
+            values = [bind(given[name]) for name, bind in binds]
             running = transaction(session_of(pooled), text, values, serializable=operation.writes)
             return connection.wait(running)
         except psycopg.Error as error:
@@ -220,28 +221,28 @@ _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 
 
 @lru_cache(maxsize=256)
-def compiled(statement: Any) -> tuple[bytes, tuple[str, ...]]:
-    """The statement as the server takes it, with the names of its parameters in order."""
+def compiled(statement: Any) -> tuple[bytes, tuple[tuple[str, Callable[[Any], Any]], ...]]:
+    """The statement as the server takes it, with the names of its parameters in order and how each is bound."""
     result = statement.compile(dialect=_DIALECT)
-    return str(result).encode(), tuple(result.positiontup or ())
+    return str(result).encode(), tuple((name, _binder(PARAMETERS[name])) for name in result.positiontup or ())
 
 
 def _as_is(value: Any) -> Any:
     return value
 
 
+def _int8(value: Any) -> Any:
+    return None if value is None else Int8(value)
+
+
+def _int8s(values: Any) -> Any:
+    return None if values is None else [Int8(value) for value in values]
+
+
 def _binder(kind: Any) -> Callable[[Any], Any]:
     """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
     if isinstance(kind, ARRAY) and isinstance(kind.item_type, Integer):
-        return lambda values: [Int8(value) for value in values]
+        return _int8s
     if isinstance(kind, Integer):
-        return Int8
+        return _int8
     return Float8 if isinstance(kind, Double) else _as_is
-
-
-_BINDERS = {name: _binder(kind) for name, kind in PARAMETERS.items()}
-
-
-def bound(name: str, value: Any) -> Any:
-    """The value of a parameter in its wire type."""
-    return None if value is None else _BINDERS[name](value)

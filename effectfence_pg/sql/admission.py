@@ -10,7 +10,7 @@ from effectfence_pg.sql.gates import CLOCK, GATES, SETTLED_WATERMARK
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
 _CLAIM: Final = """
-claim AS (
+admitted AS (
   -- The probe of ON CONFLICT takes no predicate lock; a rival that is not committed yet is waited for.
   INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at)
   SELECT :namespace, :intent_key, :intent, 1, 1, clock_timestamp() WHERE {condition}
@@ -20,7 +20,9 @@ claim AS (
 
 _PRIOR: Final = """
 prior AS MATERIALIZED (
-  SELECT e.*, i.version AS intent_version, e.lease_expires_at > clock_timestamp() AS lease_live,
+  SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
+         e.vector_clock, e.observing, e.admitted_at, e.lease_expires_at, e.on_lease_expiry, e.failure, e.reason,
+         e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
          greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
          c.hash, c.body, c.minted_at, c.reconciled_over
   FROM effectfence.intents i
@@ -69,10 +71,7 @@ linked AS (
 _FRESH: Final = """effect.attempt AS fresh_attempt, effect.seq AS fresh_seq, effect.vector_clock AS fresh_clock,
   effect.observing AS fresh_observing, effect.lease_expires_at AS fresh_lease_expires_at"""
 
-_PRIOR_FACTS: Final = """prior.attempt, prior.state, prior.token, prior.seq, prior.agent, prior.domain, prior.tool, prior.args,
-  prior.args_digest, prior.identity_digest, prior.identity_fields, prior.vector_clock, prior.observing, prior.admitted_at,
-  prior.lease_expires_at, prior.lease_live, prior.lease_left_seconds, prior.on_lease_expiry, prior.failure, prior.reason,
-  prior.result IS NOT NULL AS has_result, prior.hash, prior.body, prior.minted_at, prior.reconciled_over"""
+_PRIOR_FACTS: Final = "prior.*"
 
 _GATE_FACTS: Final = "gates.unknown_parent, gates.moved, gates.unsettled, gates.unknown_intents, gates.unobservable"
 
@@ -99,8 +98,7 @@ def prepare(*, rests: bool) -> TextClause:
     return statement(
         *((GATES, CLOCK) if rests else ()),
         _CLAIM.format(condition=f"{SERIALIZABLE} AND (SELECT ok FROM passed)" if rests else SERIALIZABLE),
-        _PRIOR.format(unless=" AND NOT EXISTS (SELECT FROM claim)"),
-        "admitted AS (SELECT attempt FROM claim)",
+        _PRIOR.format(unless=" AND NOT EXISTS (SELECT FROM admitted)"),
         _RESERVED,
         _EFFECT.format(
             clock="(SELECT text FROM clock)" if rests else ":vector_clock",

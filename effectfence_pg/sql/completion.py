@@ -60,6 +60,10 @@ _STORED: Final = """stored AS (
 )"""
 
 
+_SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
+    e.vector_clock, e.read_set, e.agent"""
+
+
 @cache
 def commit_plain() -> TextClause:
     """An effect that rests on nothing: one conditional update, the certificate and the transition.
@@ -73,7 +77,7 @@ updated AS (
   SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL, last_operation = :operation
   WHERE e.namespace = :namespace AND {_TICKET.format(row="e")}
     AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0 AND {SERIALIZABLE}
-  RETURNING e.*, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
+  RETURNING {_SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
 )""",
         SEALED.format(over="NULL"),
         LOGGED.format(reason="NULL", evidence="NULL"),
