@@ -105,6 +105,7 @@ class Fence:
         self._checked = False
         self._recent = Recent(RECENT_INTENTS)
         self._counts: Counter[str] = Counter()
+        self._retries = 0
         self._lock = threading.Lock()
 
     def _make_engine(self, url: Any) -> Engine:
@@ -318,6 +319,17 @@ class Fence:
         admitted, replayed = counts.pop("admitted", 0), counts.pop("replayed", 0)
         return FenceStats(admitted=admitted, replayed=replayed, refused=counts)
 
+    @property
+    def retries(self) -> int:
+        """Transactions that this fence ran again, after a serialization conflict or a lost connection."""
+        return self._retries
+
+    def _pause(self, asked: Pause) -> None:
+        if asked.retry:
+            with self._lock:
+                self._retries += 1
+        time.sleep(asked.seconds)
+
     def _count(self, what: str) -> None:
         with self._lock:
             self._counts[what] += 1
@@ -328,7 +340,7 @@ class Fence:
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:
             self._check_database()
-        return drive(running, self._execute)
+        return drive(running, self._execute, self._pause)
 
     def _check_database(self) -> None:
         """Once per fence: is this a database that this library can work with."""

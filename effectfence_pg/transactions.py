@@ -71,9 +71,10 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait this long."""
+    """Wait this long; `retry` when a transaction is about to be run again, and not an answer to be asked for again."""
 
     seconds: float
+    retry: bool = False
 
 
 Steps = Generator[Execute | Pause, Any, T]
@@ -127,7 +128,7 @@ def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
         except NotReached as error:
             # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
             _give_up_after(deadline if sent else 0.0, error)
-        yield Pause(backoff(attempt))
+        yield Pause(backoff(attempt), retry=True)
 
 
 def _give_up_after(deadline: float, error: Exception) -> None:
@@ -156,13 +157,13 @@ def _first_line(error: BaseException) -> str:
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
-def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any]) -> T:
+def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Callable[[Pause], None]) -> T:
     """Do what the steps ask for, here and now."""
     try:
         asked = next(running)
         while True:
             if isinstance(asked, Pause):
-                time.sleep(asked.seconds)
+                pause(asked)
                 asked = running.send(None)
                 continue
             try:
