@@ -115,7 +115,7 @@ class Supervisor:
                 present, sessions = connection.execute(SESSIONS).fetchone() or (0, 0)
         except (psycopg.Error, OSError):
             return False
-        came = self.sessions is not None and sessions != self.sessions
+        came = sessions != self.sessions  # the first time there is nothing to compare with, which counts as used
         self.sessions = sessions
         return bool(present) or came
 
