@@ -14,6 +14,7 @@ from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
 from tests.support.servers import Databases, ServerLog, TestServer, reachable_directory
+from tests.support.world import World
 
 SERVER = pytest.StashKey[TestServer]()
 
@@ -94,6 +95,12 @@ def engine(database_url: str) -> Iterator[sa.Engine]:
 def namespace() -> str:
     """A namespace that no other test has."""
     return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def world(engine: sa.Engine, namespace: str) -> World:
+    """A namespace to act in, and to look at behind the library's back."""
+    return World(engine, namespace)
 
 
 @pytest.fixture
