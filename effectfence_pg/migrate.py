@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import NullPool, create_engine, exc, text
+from sqlalchemy import Connection, NullPool, create_engine, exc, text
 
 from effectfence_pg.errors import DatabaseUnavailable, SchemaVersionError
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection
+    from collections.abc import Callable
+
+    from sqlalchemy import URL
 
 _PACKAGE = Path(__file__).parent
 
@@ -45,16 +48,16 @@ def upgrade(database: str | URL | Connection, revision: str = "effectfence@head"
         DatabaseUnavailable: It cannot be reached.
         DatabaseEncodingError: It is not UTF8.
     """
-    _run(database, lambda made: command.upgrade(made, revision))
+    _run(database, partial(command.upgrade, revision=revision))
 
 
 def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_certificates: bool = False) -> None:
     """Take a database back; to base it refuses while certificates exist, unless told to drop them."""
-    _run(database, lambda made: command.downgrade(made, revision), drop_certificates=drop_certificates)
+    _run(database, partial(command.downgrade, revision=revision), drop_certificates=drop_certificates)
 
 
-def _run(database: str | URL | Connection, act: Any, **attributes: Any) -> None:
-    if not isinstance(database, str) and hasattr(database, "execute"):
+def _run(database: str | URL | Connection, act: Callable[[Config], None], **attributes: Any) -> None:
+    if isinstance(database, Connection):
         act(config(database, **attributes))
         return
     engine = create_engine(normalise_url(database), poolclass=NullPool)

@@ -8,12 +8,14 @@ in an event loop.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import errors, generators, pq
 from psycopg.adapt import PyFormat, Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
 
 BEGIN: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
 COMMIT: Final = b"COMMIT"
@@ -65,7 +67,9 @@ def session_of(pooled: Any) -> Session:
     return found
 
 
-def transaction(session: Session, text: bytes, values: Sequence[Any], *, serializable: bool) -> Generator[Any, Any, Any]:
+def transaction(
+    session: Session, text: bytes, values: Sequence[Any], *, serializable: bool
+) -> Generator[Any, Any, Any]:
     """Run one statement in a serializable transaction, or as a plain read; the one row it returns.
 
     Raises:

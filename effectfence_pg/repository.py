@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 from sqlalchemy import exc
@@ -10,7 +10,7 @@ from sqlalchemy import exc
 from effectfence_pg.calls import Calls
 from effectfence_pg.errors import SerializationConflict
 from effectfence_pg.sql import verbs
-from effectfence_pg.sql.operation import Operation, Then
+from effectfence_pg.sql.operation import following
 from effectfence_pg.transactions import MAX_STEPS, is_retryable, translate
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
         EffectRequest,
@@ -128,9 +129,10 @@ class FenceRepository:
     def _run(self, operation: Operation[T]) -> T:
         for _ in range(MAX_STEPS):
             verdict = operation.interpret(self._execute(operation))
-            if not isinstance(verdict, Then):
-                return verdict
-            operation = verdict.operation
+            then = following(verdict)
+            if then is None:
+                return cast("T", verdict)
+            operation = then
         raise SerializationConflict(sqlstate="40001")
 
     def _execute(self, operation: Operation[Any]) -> Any:

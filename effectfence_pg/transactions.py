@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
 from psycopg.types.numeric import Float8, Int8
@@ -26,7 +26,7 @@ from effectfence_pg.errors import (
     SerializationConflict,
 )
 from effectfence_pg.pipelining import forget, session_of, transaction
-from effectfence_pg.sql.operation import Operation, Then
+from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.statements import PARAMETERS
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
 
@@ -101,9 +101,10 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     """
     for _ in range(MAX_STEPS):
         verdict = yield from _one(operation, time.monotonic() + deadline_seconds)
-        if not isinstance(verdict, Then):
-            return verdict
-        operation = verdict.operation
+        then = following(verdict)
+        if then is None:
+            return cast("T", verdict)
+        operation = then
     raise SerializationConflict(sqlstate="40001")
 
 
@@ -148,7 +149,7 @@ def translate(error: Exception) -> Exception:
         return SerializationConflict(sqlstate=state)
     if state in UNDEFINED:
         return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
-    if state is not None and state[:2] in {"08", "53", "57"} or state in {"25006", "28P01", "28000", "3D000"}:
+    if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     return error
 
@@ -242,7 +243,7 @@ def _int8s(values: Any) -> Any:
 
 def _binder(kind: Any) -> Callable[[Any], Any]:
     """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
-    if isinstance(kind, ARRAY) and isinstance(kind.item_type, Integer):
+    if isinstance(kind, ARRAY) and isinstance(cast("Any", kind).item_type, Integer):
         return _int8s
     if isinstance(kind, Integer):
         return _int8

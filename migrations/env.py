@@ -2,9 +2,10 @@
 
 import logging.config
 import sys
+from typing import Any
 
 from alembic import context
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.engine import Connection
 
 from effectfence_pg.settings import given_database
@@ -14,7 +15,7 @@ LOCK_KEY = 0x0EFFEC7FE9CE
 """Concurrent first use: `CREATE ... IF NOT EXISTS` races, a transaction-level advisory lock does not."""
 
 
-def database_url():
+def database_url() -> URL:
     """The flag, then the environment; the tool that calls us has its own flag."""
     given = given_database(context.get_x_argument(as_dictionary=True).get("url"))
     configured = context.config.get_main_option("sqlalchemy.url")
@@ -25,7 +26,7 @@ def database_url():
     return given.url
 
 
-def configure(**options) -> None:
+def configure(**options: Any) -> None:
     """One place for the options that online and offline share."""
     context.configure(
         target_metadata=metadata,

@@ -10,7 +10,6 @@ from effectfence_pg.errors import (
     IntentFailed,
     IntentInFlight,
     IntentMismatch,
-    MovedEntry,
     ReadSetStale,
     ReadSetUnsettled,
     SerializationConflict,
@@ -19,9 +18,8 @@ from effectfence_pg.errors import (
     UnsettledEntry,
 )
 from effectfence_pg.protocol.states import Cause, State
-from effectfence_pg.protocol.verdicts import blockers, certificate, require_serializable
+from effectfence_pg.protocol.verdicts import blockers, certificate, moved_entries, require_serializable, stored_clock
 from effectfence_pg.values import EffectRequest, Fresh, LeaseExpiry, PreparedEffect, ReadSetEntry, Replay, VectorClock
-from effectfence_pg.values.canonical import read_json
 from effectfence_pg.values.identity import Fingerprint, difference, key_of
 
 if TYPE_CHECKING:
@@ -105,7 +103,7 @@ def interpret_replacement(admission: Admission, row: Any) -> Fresh | None:
 
 
 def _ticket(admission: Admission, row: Any) -> PreparedEffect:
-    clock = VectorClock(read_json(row.fresh_clock)) if row.fresh_observing else admission.vector_clock
+    clock = stored_clock(row.fresh_clock) if row.fresh_observing else admission.vector_clock
     return PreparedEffect.admitted(
         admission.request,
         namespace=admission.namespace,
@@ -147,7 +145,7 @@ def _own(admission: Admission, row: Any) -> PreparedEffect:
         admission.request,
         namespace=admission.namespace,
         seq=row.seq,
-        vector_clock=VectorClock(read_json(row.vector_clock)),
+        vector_clock=stored_clock(row.vector_clock),
         read_set=admission.read_set,
         attempt=row.attempt,
         token=admission.token,
@@ -205,7 +203,7 @@ def refuse_at_gates(admission: Admission, row: Any) -> None:
     request, entries = admission.request, admission.read_set
     if row.unknown_parent:
         raise UnknownParent(parent=request.parent or "")
-    moved = tuple(MovedEntry(entries[at - 1].domain, entries[at - 1].seq, live) for at, live in row.moved)
+    moved = moved_entries(entries, row.moved)
     raced = [entry for entry in moved if entry.domain == request.domain and request.expected_seq is not None]
     if moved and len(raced) < len(moved):
         raise ReadSetStale(entries=moved, intent=request.intent)

@@ -9,11 +9,10 @@ from effectfence_pg.errors import (
     ClosurePending,
     CommitConflict,
     LeaseLost,
-    MovedEntry,
     ReadSetStale,
 )
 from effectfence_pg.protocol.states import Cause, State
-from effectfence_pg.protocol.verdicts import blockers, certificate, require_serializable, require_ticket
+from effectfence_pg.protocol.verdicts import blockers, certificate, moved_entries, require_serializable, require_ticket
 from effectfence_pg.values import EffectCert, Held, PreparedEffect, RolledBack
 
 
@@ -74,8 +73,7 @@ def _failed(prepared: PreparedEffect, result: str, row: Any) -> Exception:
     if row.next_state is None and row.result != result:
         reason = "it was reported with another result, and the first one is kept"
         return CommitConflict(intent=prepared.intent, attempt=prepared.attempt, reason=reason)
-    entries = prepared.read_set
-    moved = tuple(MovedEntry(entries[at - 1].domain, entries[at - 1].seq, live) for at, live in row.moved)
+    moved = moved_entries(prepared.read_set, row.moved)
     return ReadSetStale(entries=moved, effect_ran=True, intent=prepared.intent, attempt=prepared.attempt)
 
 

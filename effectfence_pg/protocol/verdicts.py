@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from effectfence_pg.errors import Blocker, IsolationTooWeak, TicketMismatch, UnknownTicket
-from effectfence_pg.values import EffectCert, PreparedEffect
+from effectfence_pg.errors import Blocker, IsolationTooWeak, MovedEntry, TicketMismatch, UnknownTicket
+from effectfence_pg.values import EffectCert, PreparedEffect, ReadSetEntry, VectorClock
+from effectfence_pg.values.canonical import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 def require_serializable(row: Any) -> None:
@@ -24,6 +25,16 @@ def require_serializable(row: Any) -> None:
 def blockers(listed: Iterable[tuple[str, int, str]]) -> tuple[Blocker, ...]:
     """The effects of a JSON listing [intent, attempt, state]."""
     return tuple(Blocker(intent, attempt, state) for intent, attempt, state in listed)
+
+
+def moved_entries(entries: Sequence[ReadSetEntry], listed: Iterable[tuple[int, int]]) -> tuple[MovedEntry, ...]:
+    """The read-set entries of a JSON listing [position from 1, live number]."""
+    return tuple(MovedEntry(entries[at - 1].domain, entries[at - 1].seq, live) for at, live in listed)
+
+
+def stored_clock(text: str) -> VectorClock:
+    """A clock from its canonical text."""
+    return VectorClock(cast("dict[str, int]", read_json(text)))
 
 
 def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:

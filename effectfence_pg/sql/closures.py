@@ -36,7 +36,7 @@ def listing(source: str, condition: str) -> str:
     return f"""(
   SELECT coalesce(json_agg(json_build_array(shown.intent, shown.attempt, shown.state)), CAST('[]' AS json))
   FROM (SELECT intent, attempt, state FROM {source} WHERE {condition}
-        ORDER BY intent, attempt LIMIT {BLOCKERS_SHOWN}) AS shown)"""  # noqa: S608
+        ORDER BY intent, attempt LIMIT {BLOCKERS_SHOWN}) AS shown)"""
 
 
 DEAD_MEMBERS: Final = listing("closure", f"state IN ({states(DEAD)})")

@@ -51,8 +51,8 @@ logged AS (
   FROM updated WHERE logs
 )"""
 
-FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, found.seq, found.tool, found.args_digest, found.agent,
-  found.result, found.failure, found.reason, found.lease_expires_at, found.last_operation, found.took_over"""
+FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, found.seq, found.tool, found.args_digest,
+  found.agent, found.result, found.failure, found.reason, found.lease_expires_at, found.last_operation, found.took_over"""
 
 _STORED: Final = """stored AS (
   SELECT c.hash, c.body, c.minted_at, c.attempt, c.reconciled_over FROM mine

@@ -50,8 +50,8 @@ ALWAYS: Final = tuple(
 
 COMMENTS: Final = (
     "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
-    "COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS "
-    "'The exact bytes that a certificate hashes'",
+    """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
+    'The exact bytes that a certificate hashes'""",
     "COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'",
 )
 
@@ -98,8 +98,8 @@ JOIN effectfence.effects e
 
 VIEW_COMMENTS: Final = (
     "COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'",
-    "COMMENT ON VIEW effectfence.certificate_audit IS "
-    "'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'",
+    """COMMENT ON VIEW effectfence.certificate_audit IS
+    'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
 )
 
 REVOKED: Final = (

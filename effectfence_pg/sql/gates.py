@@ -81,7 +81,8 @@ passed AS MATERIALIZED (
 CLOCK: Final = """
 clock AS MATERIALIZED (
   -- json_each_text and to_json keep every byte of a key; COLLATE "C" sorts by code point in a UTF8 database.
-  SELECT '{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ',' ORDER BY ticked.key COLLATE "C") || '}' AS text
+  SELECT '{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ','
+                           ORDER BY ticked.key COLLATE "C") || '}' AS text
   FROM (
     SELECT joined.key, max(joined.count) + CASE WHEN joined.key = :agent THEN 1 ELSE 0 END AS count
     FROM (

@@ -19,7 +19,7 @@ SELECT coalesce(json_agg(json_build_array(coalesce(d.seq, 0), NOT EXISTS (
          WHERE e.namespace = d.namespace AND e.domain_key = d.domain_key AND e.seq > d.settled_seq
            AND e.state IN ({states(UNSETTLED)}))) ORDER BY asked.position), CAST('[]' AS json)) AS entries
 FROM unnest(:keys) WITH ORDINALITY AS asked (domain_key, position)
-LEFT JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = asked.domain_key"""  # noqa: S608
+LEFT JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = asked.domain_key"""
     )
 
 

@@ -5,7 +5,7 @@ Nothing else is needed to run it in the caller's transaction or in our own, sync
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy.sql import Executable
 
@@ -17,6 +17,11 @@ class Then(Generic[T]):
     """The verdict asks for one more operation (a rare branch: an expired lease to fence, a closure to walk)."""
 
     operation: "Operation[T]"
+
+
+def following(verdict: "T | Then[T]") -> "Operation[T] | None":
+    """The operation that a verdict asks for; None when it is the result."""
+    return cast("Then[T]", verdict).operation if isinstance(verdict, Then) else None
 
 
 @dataclass(frozen=True, slots=True)

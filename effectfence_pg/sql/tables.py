@@ -1,4 +1,4 @@
-"""The tables of schema `effectfence`, as metadata; the comments are what an auditor reads with `\\d+`.
+r"""The tables of schema `effectfence`, as metadata; the comments are what an auditor reads with `\d+`.
 
 Keys are SHA-256 digests with the text beside them for people: no shared prefixes (which would put unrelated rows under one
 predicate lock) and no limit of an index row. No index contains a column that changes: every state change stays a heap-only

@@ -11,7 +11,6 @@ from effectfence_pg.protocol import completion as completing
 from effectfence_pg.protocol import reconciliation as reconciling
 from effectfence_pg.protocol import reporting
 from effectfence_pg.protocol.admission import Admission, Fence, Replace
-from effectfence_pg.protocol.reconciliation import Judgement
 from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import admission, completion, observation, reconciliation
 from effectfence_pg.sql.operation import Operation, Then
@@ -19,6 +18,7 @@ from effectfence_pg.values import key_of
 from effectfence_pg.values.canonical import canonical_json
 
 if TYPE_CHECKING:
+    from effectfence_pg.protocol.reconciliation import Judgement
     from effectfence_pg.values import (
         EffectCert,
         EffectStatus,

@@ -92,10 +92,12 @@ FROM effectfence.certificates c
 JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt""",
     """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
-    """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS 'The exact bytes that a certificate hashes'""",
+    """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
+    'The exact bytes that a certificate hashes'""",
     """COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'""",
     """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
-    """COMMENT ON VIEW effectfence.certificate_audit IS 'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
+    """COMMENT ON VIEW effectfence.certificate_audit IS
+    'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
     """REVOKE ALL ON SCHEMA effectfence FROM PUBLIC""",
     """REVOKE ALL ON ALL TABLES IN SCHEMA effectfence FROM PUBLIC""",
     """REVOKE ALL ON ALL FUNCTIONS IN SCHEMA effectfence FROM PUBLIC""",
