@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db
+from effectfence_pg.cli import db, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback with local variables would show passwords
 )
 app.add_typer(db.app, name="db")
+app.command()(storm.storm)
 
 
 def _print_version(wanted: bool) -> None:
