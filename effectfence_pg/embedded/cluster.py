@@ -39,10 +39,10 @@ def data_major(folder: Folder) -> int | None:
         return None
 
 
-def make_cluster(folder: Folder, binaries: Binaries, account: Account) -> None:
+def make_cluster(folder: Folder, binaries: Binaries, account: Account, *, temporary: bool) -> None:
     """Run initdb beside the final place and rename, so that an interrupted one leaves no half a cluster.
 
-    Call with the folder's start lock held.
+    Call with the folder's start lock held. Temporary data need not survive a power failure before their first use.
     """
     if data_major(folder) is not None:
         if not folder.password.is_file():
@@ -61,7 +61,7 @@ def make_cluster(folder: Folder, binaries: Binaries, account: Account) -> None:
         for path in (secret, folder.password):
             write_private(path, password)
         account.own(secret)
-        _initdb(draft, secret, binaries, account)
+        _initdb([f"--pwfile={secret}", *(["--no-sync"] if temporary else [])], draft, binaries, account)
         draft.rename(folder.data)
     except OSError as error:
         raise EmbeddedUnavailable(
@@ -71,9 +71,9 @@ def make_cluster(folder: Folder, binaries: Binaries, account: Account) -> None:
         secret.unlink(missing_ok=True)
 
 
-def _initdb(data: Path, secret: Path, binaries: Binaries, account: Account) -> None:
+def _initdb(options: list[str], data: Path, binaries: Binaries, account: Account) -> None:
     arguments = [
-        *(binaries.program("initdb"), "-D", str(data), f"--username={USER}", f"--pwfile={secret}"),
+        *(binaries.program("initdb"), "-D", str(data), f"--username={USER}", *options),
         *("--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--no-instructions"),
     ]
     try:

@@ -76,7 +76,7 @@ def join_or_launch(site: Site, deadline: float) -> Answer:
 
 def launch(site: Site, deadline: float) -> None:
     """Start a supervisor, and return when its server accepts connections."""
-    make_cluster(site.folder, site.binaries, site.account)
+    make_cluster(site.folder, site.binaries, site.account, temporary=site.temporary)
     discard_foreign_pid_file(site.folder.data)
     plan = Plan(
         folder=str(site.folder.path),
