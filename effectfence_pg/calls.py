@@ -12,6 +12,7 @@ from effectfence_pg.protocol.reconciliation import Judgement
 from effectfence_pg.protocol.verdicts import require_own
 from effectfence_pg.sql import verbs
 from effectfence_pg.values import (
+    MAX_LEASE_SECONDS,
     MAX_NAMESPACE_BYTES,
     MAX_SEQ,
     AbortEffect,
@@ -172,6 +173,19 @@ def choice(kind: type[E_], value: str, field: str) -> E_:
 def _check_number(value: Any, field: str, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
+
+
+def patience(value: Any, field: str) -> float:
+    """How long a call may wait, in seconds: none when it does not say.
+
+    Raises:
+        InvalidRequest: It is no time from zero up.
+    """
+    if value is None:
+        return 0.0
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE_SECONDS:
+        raise InvalidRequest(field=field, reason=f"is no number of seconds from 0 to {MAX_LEASE_SECONDS:.0f}")
+    return float(value)
 
 
 class Recent:

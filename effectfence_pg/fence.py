@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import create_engine, exc, text
 
-from effectfence_pg.calls import Calls, Recent
+from effectfence_pg.calls import Calls, Recent, patience
 from effectfence_pg.errors import (
     ClosurePending,
     DatabaseEncodingError,
@@ -58,7 +58,7 @@ SWEEP_BATCH = 500
 
 def waiting(
     make: Callable[[], Operation[T]],
-    patience_seconds: float | None,
+    patience_seconds: float,
     undecided: tuple[type[FenceError], ...],
     config: FenceConfig,
 ) -> Steps[T]:
@@ -67,17 +67,22 @@ def waiting(
     Raises:
         FenceError: The last answer.
     """
-    ends = time.monotonic() + (patience_seconds or 0.0)
+    ends = time.monotonic() + patience_seconds
     pause = config.poll_initial_seconds
     while True:
         try:
             return (yield from steps(make(), config.retry_deadline_seconds))
-        except undecided:
+        except undecided as error:
             left = ends - time.monotonic()
-            if left <= 0:
+            if left <= 0 or _never(error):
                 raise
             yield Pause(min(pause, left))
             pause = min(pause * 2, config.poll_max_seconds)
+
+
+def _never(error: FenceError) -> bool:
+    """Whether waiting is of no use: what was read before it settled stays refused, whatever becomes of it."""
+    return isinstance(error, ReadSetUnsettled) and any(not entry.blockers for entry in error.entries)
 
 
 class Fence:
@@ -162,11 +167,12 @@ class Fence:
             IntentMismatch, IntentInFlight, IntentFailed, UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent,
             DomainRace: The gate that refused; nothing was changed.
         """
+        patience_seconds = patience(wait_seconds, "wait_seconds")
         call = self._calls.admission(request)
         key = call.request.intent_key
         try:
             verdict = self._drive(
-                waiting(lambda: verbs.prepare(call, known=key in self._recent), wait_seconds, _PATIENT, self.config)
+                waiting(lambda: verbs.prepare(call, known=key in self._recent), patience_seconds, _PATIENT, self.config)
             )
         except _ON_RECORD as error:
             self._recent.add(key)
@@ -203,9 +209,10 @@ class Fence:
             ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
             ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
         """
+        timeout = patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
-        patience = timeout_seconds if closure == ClosureMode.WAIT else None
-        return self._drive(waiting(lambda: operation, patience, (ClosurePending,), self.config))
+        patience_seconds = timeout if closure == ClosureMode.WAIT else 0.0
+        return self._drive(waiting(lambda: operation, patience_seconds, (ClosurePending,), self.config))
 
     def abort(
         self, prepared: PreparedEffect | Mapping[str, Any], reason: str, *, effect: str = "unknown"

@@ -56,6 +56,11 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Undecided:
+    """The intent's attempt has run and waits for a decision: what it waits for is not in this row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replace:
     """The intent's attempt is released, or its lease ran out and it may be taken over: admit the next one in its place."""
 
@@ -76,7 +81,7 @@ def rests(request: EffectRequest) -> bool:
     return bool(request.read_set or request.observes or request.parent or request.expected_seq is not None)
 
 
-def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replace:
+def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undecided | Replace:
     """Turn the verdict row into a result, in the order of the gates.
 
     Raises:
@@ -94,11 +99,15 @@ def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replac
 
 
 def interpret_replacement(admission: Admission, row: Any) -> Fresh | None:
-    """The same for the admission in place of another attempt; None when that was no longer there to be replaced."""
+    """The same for the admission in place of another attempt; None when that was no longer there to be replaced.
+
+    It may have been replaced by this very call, whose answer was lost: the own number must not look like a rival's then.
+    """
     require_serializable(row)
     if row.fresh_attempt is not None:
         return Fresh(_ticket(admission, row))
-    refuse_at_gates(admission, row)
+    if not row.admitted_before:
+        refuse_at_gates(admission, row)
     return None
 
 
@@ -118,7 +127,7 @@ def _ticket(admission: Admission, row: Any) -> PreparedEffect:
     )
 
 
-def _prior(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replace:
+def _prior(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undecided | Replace:
     """Gate 1: what the intent's current attempt says."""
     if row.state == State.RELEASED:
         return Replace(row.attempt, takeover=False)
@@ -127,7 +136,9 @@ def _prior(admission: Admission, row: Any) -> Fresh | Replay | Fence | Replace:
         return Replay(certificate(row, admission.namespace, row.attempt), row.attempt)
     if row.state == State.IN_FLIGHT and row.token == admission.token:
         return Fresh(_own(admission, row))
-    if row.state == State.EXECUTED or (row.state == State.IN_FLIGHT and row.lease_live):
+    if row.state == State.EXECUTED:
+        return Undecided()
+    if row.state == State.IN_FLIGHT and row.lease_live:
         raise in_flight(admission.request.intent, row)
     unheard = row.state == State.IN_FLIGHT or (row.failure == Cause.LEASE_EXPIRED and not row.has_result)
     if unheard and row.on_lease_expiry == LeaseExpiry.TAKEOVER:

@@ -12,7 +12,14 @@ from effectfence_pg.errors import (
     ReadSetStale,
 )
 from effectfence_pg.protocol.states import Cause, State
-from effectfence_pg.protocol.verdicts import blockers, certificate, moved_entries, require_serializable, require_ticket
+from effectfence_pg.protocol.verdicts import (
+    blockers,
+    certificate,
+    moved_entries,
+    require_serializable,
+    require_ticket,
+    stored_read_set,
+)
 from effectfence_pg.values import EffectCert, Held, PreparedEffect, RolledBack
 
 
@@ -73,7 +80,7 @@ def _failed(prepared: PreparedEffect, result: str, row: Any) -> Exception:
     if row.next_state is None and row.result != result:
         reason = "it was reported with another result, and the first one is kept"
         return CommitConflict(intent=prepared.intent, attempt=prepared.attempt, reason=reason)
-    moved = moved_entries(prepared.read_set, row.moved)
+    moved = moved_entries(stored_read_set(row.read_set), row.moved)
     return ReadSetStale(entries=moved, effect_ran=True, intent=prepared.intent, attempt=prepared.attempt)
 
 

@@ -37,6 +37,12 @@ def stored_clock(text: str) -> VectorClock:
     return VectorClock(cast("dict[str, int]", read_json(text)))
 
 
+def stored_read_set(text: str) -> tuple[ReadSetEntry, ...]:
+    """A read set from its canonical text."""
+    entries = cast("list[dict[str, Any]]", read_json(text))
+    return tuple(ReadSetEntry(**entry) for entry in entries)
+
+
 def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
     """The certificate whose stored bytes came with the row."""
     over = row.reconciled_over
@@ -51,13 +57,18 @@ def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
 
 
 def require_own(prepared: PreparedEffect, namespace: str) -> None:
-    """Refuse another tenant's ticket before any database work.
+    """Refuse another tenant's ticket, or one with a branch that no admission gave it, before any database work.
 
     Raises:
-        TicketMismatch: The ticket names another namespace.
+        TicketMismatch: The ticket names another namespace, or a branch.
     """
-    if prepared.namespace != namespace:
-        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=("namespace",))
+    differing = [
+        name
+        for name, given, stored in (("namespace", prepared.namespace, namespace), ("branch", prepared.branch, None))
+        if given != stored
+    ]
+    if differing:
+        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=tuple(differing))
 
 
 def require_ticket(prepared: PreparedEffect, row: Any) -> None:

@@ -145,7 +145,9 @@ closed AS MATERIALIZED (
 
 
 _REPLACED: Final = f"""
-SELECT {ISOLATION}, {_FRESH}, {_GATE_FACTS}
+SELECT {ISOLATION}, {_FRESH}, {_GATE_FACTS}, EXISTS (
+    SELECT FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.token = :token) AS admitted_before
 FROM (SELECT 1) AS one LEFT JOIN effect ON true CROSS JOIN gates"""
 
 

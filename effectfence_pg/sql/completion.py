@@ -52,7 +52,8 @@ logged AS (
 )"""
 
 FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, found.seq, found.tool, found.args_digest,
-  found.agent, found.result, found.failure, found.reason, found.lease_expires_at, found.last_operation, found.took_over"""
+  found.agent, found.read_set, found.result, found.failure, found.reason, found.lease_expires_at, found.last_operation,
+  found.took_over"""
 
 _STORED: Final = """stored AS (
   SELECT c.hash, c.body, c.minted_at, c.attempt, c.reconciled_over FROM mine

@@ -10,7 +10,8 @@ from effectfence_pg.protocol import admission as admitting
 from effectfence_pg.protocol import completion as completing
 from effectfence_pg.protocol import reconciliation as reconciling
 from effectfence_pg.protocol import reporting
-from effectfence_pg.protocol.admission import Admission, Fence, Replace
+from effectfence_pg.protocol.admission import Admission, Fence, Replace, Undecided
+from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import admission, completion, observation, reconciliation
 from effectfence_pg.sql.operation import Operation, Then
@@ -48,6 +49,8 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
         verdict = admitting.interpret(call, row)
         if isinstance(verdict, Replace):
             return Then(_replace(call, verdict))
+        if isinstance(verdict, Undecided):
+            return Then(_held(call))
         if isinstance(verdict, Fence):
             return Then(fence_before(prepare(call), call.namespace, request.intent_key, verdict.attempt, request.agent))
         return verdict
@@ -58,6 +61,18 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
             "prepare", admission.look(), keys, lambda row: interpret(row) if row.attempt else Then(prepare(call))
         )
     return Operation("prepare", admission.prepare(rests=rests), _admission_parameters(call, rests=rests), interpret)
+
+
+def _held(call: Admission) -> Operation[Fresh | Replay]:
+    """Refuse an intent that has run, with what it waits for."""
+
+    def interpret(row: Any) -> Then[Fresh | Replay]:
+        if row.state == State.EXECUTED:
+            raise admitting.in_flight(call.request.intent, row, [*row.dead, *row.undecided])
+        return Then(prepare(call))
+
+    parameters = {"namespace": call.namespace, "intent_key": call.request.intent_key}
+    return Operation("prepare", observation.status(), parameters, interpret, writes=False)
 
 
 def _replace(call: Admission, old: Replace) -> Operation[Fresh | Replay]:
@@ -138,6 +153,7 @@ def expired(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list
 
 
 def _ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
+    consistent = prepared.fingerprint == prepared.args_digest.hex()
     return {
         "namespace": prepared.namespace,
         "intent_key": key_of(prepared.intent),
@@ -145,7 +161,8 @@ def _ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
         "token": prepared.token,
         "domain_key": key_of(prepared.domain),
         "seq": prepared.seq,
-        "args_digest": prepared.args_digest,
+        # No row has the empty digest: a ticket that contradicts itself moves nothing, and is told where it was edited.
+        "args_digest": prepared.args_digest if consistent else b"",
         "agent": prepared.agent,
         "actor": prepared.agent,
     }
@@ -160,8 +177,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[E
         {**parameters, "asked": asked},
         lambda row: completing.interpret_commit(prepared, result, row, asked=asked),
     )
-    # A ticket whose fingerprint was edited on its own is for the whole decision, which says so.
-    if prepared.observing or prepared.read_set or prepared.fingerprint != prepared.args_digest.hex():
+    if prepared.observing or prepared.read_set:
         return decide
     return Operation(
         "commit",
