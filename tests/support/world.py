@@ -12,7 +12,17 @@ from effectfence_pg.values import to_json_value
 from effectfence_pg.values.canonical import canonical_json
 from tests.support.rows import Snapshot, all_of, change, expire_lease, one, rows
 
-STATES = ("in_flight", "expired", "executed", "committed", "failed", "aborted", "aborted_in_flight", "released", "superseded")
+STATES = (
+    "in_flight",
+    "expired",
+    "executed",
+    "committed",
+    "failed",
+    "aborted",
+    "aborted_in_flight",
+    "released",
+    "superseded",
+)
 """What `World.put` can make; `expired` is in flight with a lease that ran out and that nobody has fenced."""
 
 
@@ -48,7 +58,12 @@ class World:
         it), so it is written behind their back.
         """
         prepared = self.admit(intent, **more)
-        self.edit(intent, state="executed", result=canonical_json(to_json_value(result, field="result")), lease_expires_at=None)
+        self.edit(
+            intent,
+            state="executed",
+            result=canonical_json(to_json_value(result, field="result")),
+            lease_expires_at=None,
+        )
         return prepared
 
     def put(self, state: str, intent: str = "charge:1", **more: Any) -> PreparedEffect:
@@ -131,7 +146,9 @@ class World:
 
     def seq(self, domain: str) -> int:
         """The stored number of a domain."""
-        query = "SELECT coalesce(max(seq), 0) FROM effectfence.domains WHERE namespace = :namespace AND domain = :domain"
+        query = (
+            "SELECT coalesce(max(seq), 0) FROM effectfence.domains WHERE namespace = :namespace AND domain = :domain"
+        )
         return one(self.engine, query, namespace=self.namespace, domain=domain)
 
     def history(self, intent: str = "charge:1") -> list[tuple[int, str | None, str, str, str]]:
