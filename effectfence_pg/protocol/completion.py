@@ -84,7 +84,7 @@ def _failed(prepared: PreparedEffect, result: str, row: Any) -> Exception:
     return ReadSetStale(entries=moved, effect_ran=True, intent=prepared.intent, attempt=prepared.attempt)
 
 
-def interpret_abort(prepared: PreparedEffect, row: Any) -> RolledBack:
+def interpret_abort(prepared: PreparedEffect, row: Any, *, no_effect: bool) -> RolledBack:
     """Turn the verdict row of abort into what it did.
 
     Raises:
@@ -101,7 +101,7 @@ def interpret_abort(prepared: PreparedEffect, row: Any) -> RolledBack:
             reason="a committed effect is never rolled back",
         )
     state = row.next_state or row.state
-    if row.state == State.SUPERSEDED or (row.state == State.RELEASED and row.next_state is not None):
+    if row.state == State.SUPERSEDED or (row.state == State.RELEASED and not no_effect):
         raise LeaseLost(
             intent=prepared.intent,
             attempt=prepared.attempt,

@@ -190,7 +190,12 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[E
 def abort(prepared: PreparedEffect, reason: str, *, no_effect: bool) -> Operation[RolledBack]:
     """Give up an attempt, or roll back what it recorded."""
     parameters = {**_ticket_parameters(prepared), "reason": reason, "no_effect": no_effect, "operation": uuid4()}
-    return Operation("abort", completion.abort(), parameters, lambda row: completing.interpret_abort(prepared, row))
+    return Operation(
+        "abort",
+        completion.abort(),
+        parameters,
+        lambda row: completing.interpret_abort(prepared, row, no_effect=no_effect),
+    )
 
 
 def renew(prepared: PreparedEffect) -> Operation[PreparedEffect]:
