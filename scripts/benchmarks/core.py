@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 WRITE_FLOOR: Final = "floor: INSERT, UPDATE"
 READ_FLOOR: Final = "floor: SELECT"
-WARM_UP_OPERATIONS: Final = 12
-"""Enough for every statement to be prepared and for the server to choose its plan."""
 
 Block = tuple[Callable[[Any], object], Sequence[Any]]
 """A call, and what it is called with, one after the other."""
@@ -70,7 +68,7 @@ def measure(bench: Bench) -> Generator[Result]:
         samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
         for mode in MODES:
             for case in cases[mode]:
-                _repetition([case], WARM_UP_OPERATIONS, blocks=1)
+                _repetition([case], bench.scale.warm_up_operations, blocks=1)
         for repetition in range(1, bench.scale.repetitions + 1):
             bench.say(f"core: repetition {repetition} of {bench.scale.repetitions}")
             for mode in MODES:
@@ -89,7 +87,7 @@ def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
     fence = exits.enter_context(open_fence(bench.url_for(mode), connections=1))
     ours, theirs = ServerCpu(backends(fence, 1)), ServerCpu([floor.pid])
     # As many as the largest block, so that a fence which has not seen them meets each of them once.
-    count = max(bench.scale.block_operations, WARM_UP_OPERATIONS)
+    count = max(bench.scale.block_operations, bench.scale.warm_up_operations)
     done, held = bench.fresh_names(f"done-{mode}", count), bench.fresh_names(f"held-{mode}", count)
     for intent in done:
         fresh(fence, intent)

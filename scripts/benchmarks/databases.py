@@ -52,6 +52,11 @@ class Bench:
         downgrade(self.url, drop_certificates=True)
         upgrade(self.url)
 
+    def analyze(self) -> None:
+        """What autovacuum does within a minute or so: after it, the planner knows how large the tables are."""
+        with self.connect() as connection:
+            connection.execute("ANALYZE")
+
     def say(self, text: str) -> None:
         """One line of progress."""
         say(text)

@@ -98,6 +98,8 @@ class Scale:
         storms: How often the storm is run in each mode, for it takes seconds.
         blocks: Rounds of a repetition; in each of them every case has its turn.
         block_operations: Operations of one turn.
+        warm_up_operations: Operations before the clock starts: twelve, and every statement is prepared and the server
+            has chosen its plan.
         window_seconds: How long the threads work in each repetition.
         threads: How many.
         stored_intents: Intents on record before the threads start.
@@ -108,6 +110,7 @@ class Scale:
     storms: int = 3
     blocks: int = 8
     block_operations: int = 20
+    warm_up_operations: int = 12
     window_seconds: float = 1.0
     threads: int = 16
     stored_intents: int = 1000
@@ -115,7 +118,14 @@ class Scale:
 
 
 QUICK: Final = Scale(
-    repetitions=2, storms=1, blocks=2, block_operations=10, window_seconds=0.2, stored_intents=200, attempts=200
+    repetitions=2,
+    storms=1,
+    blocks=2,
+    block_operations=10,
+    warm_up_operations=7,
+    window_seconds=0.2,
+    stored_intents=200,
+    attempts=200,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

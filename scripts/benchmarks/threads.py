@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 FLOOR: Final = "floor: INSERT, UPDATE"
 STORED: Final = "distinct intents, {stored} stored"
+ANALYZED: Final = "distinct intents, {stored} stored and analyzed"
 EMPTY: Final = "distinct intents, empty tables"
 HOT: Final = "distinct intents, one domain"
 HOT_DOMAIN: Final = "hot"
-WARM_UP_OPERATIONS: Final = 12
 
 THROUGHPUT: Final = Target(">=", 0.45, percent=True)
 RETRIES: Final = Target("<=", 50)
@@ -56,6 +56,8 @@ def measure(bench: Bench) -> Generator[Result]:
                 work.store()
                 windows[FLOOR].append(work.floor())
                 windows[STORED].append(work.distinct())
+                bench.analyze()
+                windows[ANALYZED].append(work.distinct())
                 windows[HOT].append(work.hot())
         yield from _results(bench, mode, windows)
 
@@ -93,7 +95,7 @@ class Work:
 
     def warm_up(self) -> None:
         """Have every statement prepared on every connection."""
-        for _ in range(WARM_UP_OPERATIONS):
+        for _ in range(self._bench.scale.warm_up_operations):
             self._all(lambda at: (self._floors[at].write(next(self._bench.names)), self._fresh()))
 
     def _fresh(self, domain: str | None = None) -> None:
@@ -131,7 +133,7 @@ class Work:
 
 def _results(bench: Bench, mode: str, windows: dict[str, list[Window]]) -> Generator[Result]:
     floors = windows[FLOOR]
-    for name in (FLOOR, STORED, EMPTY, HOT):
+    for name in (FLOOR, STORED, ANALYZED, EMPTY, HOT):
         taken, shown = windows[name], name.format(stored=f"{bench.scale.stored_intents:,}")
         facts: dict[str, Any] = {"client_cpu_us": median(window.client for window in taken)}
         if any(window.server for window in taken):

@@ -1,0 +1,102 @@
+"""What `scripts/bench` promises: every figure, in both forms, and a server left as it was. No test judges a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.servers import Databases, libpq_url
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+NOBODY_LISTENS = "postgresql://somebody:secret@127.0.0.1:1/nothing"
+GROUPS = ["core", "threads", "storm", "wal"]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the script does, in the environment of this run."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS), str(SCRIPTS.parent)])},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def left_behind(databases: Databases) -> list[object]:
+    with psycopg.connect(libpq_url(databases.admin_url)) as connection:
+        return connection.execute("SELECT datname FROM pg_database WHERE datname LIKE 'effectfence_bench%'").fetchall()
+
+
+def test_every_group_gives_its_figures_as_one_json_object(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmarks.__main__ import run
+    from benchmarks.results import Scale
+
+    tiny = Scale(
+        repetitions=1,
+        storms=1,
+        blocks=1,
+        block_operations=3,
+        warm_up_operations=2,
+        window_seconds=0.05,
+        threads=3,
+        stored_intents=10,
+        attempts=20,
+    )
+    assert run(GROUPS, tiny, databases.admin_url, json=True) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["postgres"] == databases.version()
+    assert answer["repetitions"] == 1
+    results = {(one["group"], one["name"], one["synchronous_commit"]): one for one in answer["results"]}
+    assert len(results) == len(answer["results"])
+    assert list(dict.fromkeys(group for group, _, _ in results)) == GROUPS
+    for mode in ("on", "off"):
+        assert results["core", "fresh: prepare, commit", mode]["target"] == "<= 2.0"
+        assert results["core", "replay", mode]["floor"] == "floor: SELECT"
+        assert results["threads", "distinct intents, 10 stored", mode]["target"] == ">= 45 %"
+        assert results["storm", "20 attempts: executions", mode]["value"] == 1
+    for one in results.values():
+        if one["unit"] == "us":
+            assert one["median_us"] > 0
+            assert one["client_cpu_us"] > 0
+        if one["group"] == "core":
+            assert (one["ratio"] is None) == (one["floor"] is None) == one["name"].startswith("floor")
+        if one["group"] == "wal":
+            assert one["transaction_ids"] >= 0
+    assert not left_behind(databases)
+
+
+def test_people_get_a_table_on_stdout_and_progress_on_stderr(databases: Databases) -> None:
+    done = bench("wal", "--quick", "--database-url", databases.admin_url)
+    assert done.returncode == 0, done.stderr
+    assert f"PostgreSQL {databases.version()}" in done.stdout
+    assert "100 replays" in done.stdout
+    assert "wal: repetition 1 of 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["weather"], 2, "there is no group 'weather'"),
+        (["wal", "--database-url", "sqlite://"], 2, "sqlite is not supported"),
+        (["wal", "--database-url", NOBODY_LISTENS], 3, "connection"),
+    ],
+)
+def test_a_run_that_cannot_start_says_why_in_one_line(arguments: list[str], status: int, words: str) -> None:
+    done = bench(*arguments)
+    assert done.returncode == status
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+    assert not done.stdout
