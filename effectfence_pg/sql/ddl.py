@@ -28,31 +28,36 @@ REFUSE_CHANGE: Final = """
 CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION '% on effectfence.% is refused: the table is append-only', TG_OP, TG_TABLE_NAME
+  RAISE EXCEPTION '% on effectfence.% is refused: its rows are kept', TG_OP, TG_TABLE_NAME
     USING ERRCODE = 'insufficient_privilege';
 END
 $$
 """
 
-APPEND_ONLY: Final = tuple(
-    f"CREATE TRIGGER append_only_{kind} BEFORE {event} ON effectfence.{table} "
-    f"FOR EACH {level} EXECUTE FUNCTION effectfence.refuse_change()"
-    for table in ("certificates", "transitions")
-    for kind, event, level in (("rows", "UPDATE OR DELETE", "ROW"), ("table", "TRUNCATE", "STATEMENT"))
-)
+_APPEND_ONLY = ("certificates", "edges", "transitions")
+_KEPT = ("domains", "effects", "intents")
 
-ALWAYS: Final = tuple(
-    f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER append_only_{kind}"
-    for table in ("certificates", "transitions")
-    for kind in ("rows", "table")
+KEPT: Final = tuple(
+    statement
+    for table in (*_APPEND_ONLY, *_KEPT)
+    for kind, event, level in (
+        ("rows", "UPDATE OR DELETE" if table in _APPEND_ONLY else "DELETE", "ROW"),
+        ("table", "TRUNCATE", "STATEMENT"),
+    )
+    for statement in (
+        f"CREATE TRIGGER keep_{kind} BEFORE {event} ON effectfence.{table} "
+        f"FOR EACH {level} EXECUTE FUNCTION effectfence.refuse_change()",
+        f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER keep_{kind}",
+    )
 )
-"""Also for a session that poses as a replica."""
+"""Certificates, edges and transitions are append-only, and no row of any table goes away; also not in a session that poses
+as a replica, which triggers otherwise do not see."""
 
 COMMENTS: Final = (
     "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
-    "COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'",
+    "COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates, edges and transitions append-only, and every row of the other tables'",
 )
 
 UNRESOLVED: Final = """
@@ -67,14 +72,18 @@ CERTIFICATE_AUDIT: Final = """
 CREATE VIEW effectfence.certificate_audit AS
 SELECT c.namespace, c.hash, e.intent, c.attempt,
   c.hash = encode(sha256(c.body), 'hex') AS hash_holds,
-  c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock,
-                                        e.read_set, e.agent)
-    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed' AS columns_hold,
+  coalesce(c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
+                                                 e.vector_clock, e.read_set, e.agent)
+    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed'
+    AND e.intent_key = sha256(convert_to(e.intent, 'UTF8'))
+    AND e.domain_key = sha256(convert_to(e.domain, 'UTF8'))
+    AND i.attempt = c.attempt AND i.intent = e.intent
+    AND d.domain = e.domain AND d.seq >= e.seq, false) AS columns_hold,
   c.parent IS NULL OR EXISTS (
     SELECT FROM effectfence.certificates p WHERE p.namespace = c.namespace AND p.hash = c.parent) AS parent_holds,
-  e.observing = EXISTS (
+  coalesce(e.observing = EXISTS (
     SELECT FROM effectfence.edges g
-    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt)
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt), false)
     AND NOT EXISTS (
       SELECT FROM effectfence.edges g
       JOIN effectfence.effects o
@@ -92,8 +101,10 @@ SELECT c.namespace, c.hash, e.intent, c.attempt,
         WHERE own.agent = seen.agent), -1)) AS clock_holds,
   c.reconciled_over
 FROM effectfence.certificates c
-JOIN effectfence.effects e
+LEFT JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+LEFT JOIN effectfence.intents i ON i.namespace = c.namespace AND i.intent_key = c.intent_key
+LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = e.domain_key
 """
 
 VIEW_COMMENTS: Final = (
@@ -115,8 +126,7 @@ BEFORE_TABLES: Final = ("CREATE SCHEMA IF NOT EXISTS effectfence",)
 AFTER_TABLES: Final = (
     CERTIFICATE_BODY,
     REFUSE_CHANGE,
-    *APPEND_ONLY,
-    *ALWAYS,
+    *KEPT,
     UNRESOLVED,
     CERTIFICATE_AUDIT,
     *COMMENTS,

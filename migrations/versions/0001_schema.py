@@ -44,18 +44,34 @@ RETURN convert_to(
     """CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION '% on effectfence.% is refused: the table is append-only', TG_OP, TG_TABLE_NAME
+  RAISE EXCEPTION '% on effectfence.% is refused: its rows are kept', TG_OP, TG_TABLE_NAME
     USING ERRCODE = 'insufficient_privilege';
 END
 $$""",
-    """CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON effectfence.certificates FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
-    """CREATE TRIGGER append_only_table BEFORE TRUNCATE ON effectfence.certificates FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
-    """CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON effectfence.transitions FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
-    """CREATE TRIGGER append_only_table BEFORE TRUNCATE ON effectfence.transitions FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
-    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER append_only_rows""",
-    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER append_only_table""",
-    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER append_only_rows""",
-    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER append_only_table""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.certificates FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.certificates FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.edges FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.edges ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.edges FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.edges ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.transitions FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.transitions FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.domains FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.domains ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.domains FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.domains ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.effects FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.effects ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.effects FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.effects ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.intents FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.intents ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.intents FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.intents ENABLE ALWAYS TRIGGER keep_table""",
     """CREATE VIEW effectfence.unresolved AS
 SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at, e.renewed_at,
        e.lease_expires_at, clock_timestamp() - e.admitted_at AS age, e.failure, e.reason, e.result IS NOT NULL AS has_result
@@ -64,14 +80,18 @@ WHERE e.state IN ('in_flight', 'executed', 'failed', 'aborted')""",
     """CREATE VIEW effectfence.certificate_audit AS
 SELECT c.namespace, c.hash, e.intent, c.attempt,
   c.hash = encode(sha256(c.body), 'hex') AS hash_holds,
-  c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock,
-                                        e.read_set, e.agent)
-    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed' AS columns_hold,
+  coalesce(c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
+                                                 e.vector_clock, e.read_set, e.agent)
+    AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed'
+    AND e.intent_key = sha256(convert_to(e.intent, 'UTF8'))
+    AND e.domain_key = sha256(convert_to(e.domain, 'UTF8'))
+    AND i.attempt = c.attempt AND i.intent = e.intent
+    AND d.domain = e.domain AND d.seq >= e.seq, false) AS columns_hold,
   c.parent IS NULL OR EXISTS (
     SELECT FROM effectfence.certificates p WHERE p.namespace = c.namespace AND p.hash = c.parent) AS parent_holds,
-  e.observing = EXISTS (
+  coalesce(e.observing = EXISTS (
     SELECT FROM effectfence.edges g
-    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt)
+    WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt), false)
     AND NOT EXISTS (
       SELECT FROM effectfence.edges g
       JOIN effectfence.effects o
@@ -89,12 +109,14 @@ SELECT c.namespace, c.hash, e.intent, c.attempt,
         WHERE own.agent = seen.agent), -1)) AS clock_holds,
   c.reconciled_over
 FROM effectfence.certificates c
-JOIN effectfence.effects e
-  ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt""",
+LEFT JOIN effectfence.effects e
+  ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+LEFT JOIN effectfence.intents i ON i.namespace = c.namespace AND i.intent_key = c.intent_key
+LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = e.domain_key""",
     """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
-    """COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates and transitions append-only'""",
+    """COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
     """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
     """COMMENT ON VIEW effectfence.certificate_audit IS
     'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
@@ -110,6 +132,44 @@ def upgrade() -> None:
     encoding = None if context.is_offline_mode() else op.get_bind().scalar(sa.text("SELECT getdatabaseencoding()"))
     if encoding not in {None, "UTF8"}:
         raise DatabaseEncodingError(encoding=str(encoding))
+    op.create_table(
+        "certificates",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column(
+            "hash",
+            sa.Text(collation="C"),
+            nullable=False,
+            comment="Lower hex SHA-256 of body: the certificate's address",
+        ),
+        sa.Column(
+            "intent_key",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="SHA-256 of the intent; at most one certificate for each",
+        ),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="The attempt that was committed"),
+        sa.Column("parent", sa.Text(collation="C"), nullable=True, comment="Hash of the parent certificate"),
+        sa.Column("body", sa.LargeBinary(), nullable=False, comment="The exact bytes that were hashed"),
+        sa.Column("minted_at", sa.DateTime(timezone=True), nullable=False, comment="Database time"),
+        sa.Column(
+            "reconciled_over",
+            postgresql.JSONB(astext_type=sa.Text()),
+            nullable=True,
+            comment="Blockers and operator, when minted over a dead closure",
+        ),
+        sa.CheckConstraint("hash = encode(sha256(body), 'hex')", name=op.f("ck_certificates_hash")),
+        sa.ForeignKeyConstraint(
+            ["namespace", "parent"],
+            ["effectfence.certificates.namespace", "effectfence.certificates.hash"],
+            name="fk_certificates_parent",
+        ),
+        sa.PrimaryKeyConstraint("namespace", "hash", name=op.f("pk_certificates")),
+        sa.UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
+        schema="effectfence",
+        comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+    )
     op.create_table(
         "domains",
         sa.Column(
@@ -136,49 +196,13 @@ def upgrade() -> None:
             nullable=True,
             comment="The bare compare-and-set that gave seq, so that a lost answer can be read back",
         ),
-        sa.CheckConstraint("domain_key = sha256(convert_to(domain, 'UTF8'))", name=op.f("ck_domains_domain_key")),
         sa.CheckConstraint(
             "octet_length(namespace) <= 128 AND octet_length(domain) <= 1024", name=op.f("ck_domains_sizes")
         ),
-        sa.CheckConstraint("settled_seq BETWEEN 0 AND seq", name=op.f("ck_domains_seq")),
         sa.PrimaryKeyConstraint("namespace", "domain_key", name=op.f("pk_domains")),
         schema="effectfence",
         comment="Domain versions: one row per named contention scope",
         postgresql_with={"fillfactor": "50"},
-    )
-    op.create_table(
-        "intents",
-        sa.Column(
-            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
-        ),
-        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the intent"),
-        sa.Column(
-            "intent",
-            sa.Text(),
-            nullable=False,
-            comment="Stable id of one logical action; attempts that share it are the same action",
-        ),
-        sa.Column(
-            "attempt",
-            sa.Integer(),
-            nullable=False,
-            comment="The current attempt; its row in effects says where the intent stands",
-        ),
-        sa.Column(
-            "version",
-            sa.BigInteger(),
-            nullable=False,
-            comment="Optimistic version: every new attempt is a compare-and-set on it",
-        ),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, comment="First admission, database time"),
-        sa.CheckConstraint("intent_key = sha256(convert_to(intent, 'UTF8'))", name=op.f("ck_intents_intent_key")),
-        sa.CheckConstraint(
-            "octet_length(namespace) <= 128 AND octet_length(intent) <= 1024", name=op.f("ck_intents_sizes")
-        ),
-        sa.PrimaryKeyConstraint("namespace", "intent_key", name=op.f("pk_intents")),
-        schema="effectfence",
-        comment="Intents: one row per logical action",
-        postgresql_with={"fillfactor": "80"},
     )
     op.create_table(
         "effects",
@@ -308,25 +332,11 @@ def upgrade() -> None:
             nullable=True,
             comment="The last call that changed the row, so that a lost answer can be read back",
         ),
-        sa.CheckConstraint("state <> 'in_flight' OR lease_expires_at IS NOT NULL", name=op.f("ck_effects_lease")),
         sa.CheckConstraint(
             "state IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
             name=op.f("ck_effects_state"),
         ),
-        sa.CheckConstraint(
-            "state NOT IN ('executed', 'committed') OR result IS NOT NULL", name=op.f("ck_effects_result")
-        ),
         sa.CheckConstraint("octet_length(tool) <= 1024 AND octet_length(agent) <= 1024", name=op.f("ck_effects_sizes")),
-        sa.ForeignKeyConstraint(
-            ["namespace", "domain_key"],
-            ["effectfence.domains.namespace", "effectfence.domains.domain_key"],
-            name=op.f("fk_effects_domains"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["namespace", "intent_key"],
-            ["effectfence.intents.namespace", "effectfence.intents.intent_key"],
-            name=op.f("fk_effects_intents"),
-        ),
         sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", name=op.f("pk_effects")),
         sa.UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
         schema="effectfence",
@@ -334,47 +344,80 @@ def upgrade() -> None:
         postgresql_with={"fillfactor": "50"},
     )
     op.create_table(
-        "certificates",
+        "intents",
         sa.Column(
             "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
         ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the intent"),
         sa.Column(
-            "hash",
-            sa.Text(collation="C"),
+            "intent",
+            sa.Text(),
             nullable=False,
-            comment="Lower hex SHA-256 of body: the certificate's address",
+            comment="Stable id of one logical action; attempts that share it are the same action",
         ),
         sa.Column(
-            "intent_key",
-            sa.LargeBinary(),
+            "attempt",
+            sa.Integer(),
             nullable=False,
-            comment="SHA-256 of the intent; at most one certificate for each",
+            comment="The current attempt; its row in effects says where the intent stands",
         ),
-        sa.Column("attempt", sa.Integer(), nullable=False, comment="The attempt that was committed"),
-        sa.Column("parent", sa.Text(collation="C"), nullable=True, comment="Hash of the parent certificate"),
-        sa.Column("body", sa.LargeBinary(), nullable=False, comment="The exact bytes that were hashed"),
-        sa.Column("minted_at", sa.DateTime(timezone=True), nullable=False, comment="Database time"),
         sa.Column(
-            "reconciled_over",
-            postgresql.JSONB(astext_type=sa.Text()),
-            nullable=True,
-            comment="Blockers and operator, when minted over a dead closure",
+            "version",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Optimistic version: every new attempt is a compare-and-set on it",
         ),
-        sa.CheckConstraint("hash = encode(sha256(body), 'hex')", name=op.f("ck_certificates_hash")),
-        sa.ForeignKeyConstraint(
-            ["namespace", "intent_key", "attempt"],
-            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
-            name=op.f("fk_certificates_effects"),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, comment="First admission, database time"),
+        sa.CheckConstraint(
+            "octet_length(namespace) <= 128 AND octet_length(intent) <= 1024", name=op.f("ck_intents_sizes")
         ),
-        sa.ForeignKeyConstraint(
-            ["namespace", "parent"],
-            ["effectfence.certificates.namespace", "effectfence.certificates.hash"],
-            name="fk_certificates_parent",
-        ),
-        sa.PrimaryKeyConstraint("namespace", "hash", name=op.f("pk_certificates")),
-        sa.UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
+        sa.PrimaryKeyConstraint("namespace", "intent_key", name=op.f("pk_intents")),
         schema="effectfence",
-        comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+        comment="Intents: one row per logical action",
+        postgresql_with={"fillfactor": "80"},
+    )
+    op.create_table(
+        "transitions",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="The effect's intent"),
+        sa.Column("attempt", sa.Integer(), nullable=False, comment="The effect's attempt"),
+        sa.Column(
+            "version", sa.BigInteger(), nullable=False, comment="Version of the effect's row that this change made"
+        ),
+        sa.Column("from_state", sa.Text(), nullable=True, comment="State before; null for the admission"),
+        sa.Column(
+            "to_state",
+            sa.Text(),
+            nullable=False,
+            comment="State after; equal to from_state when only evidence was added",
+        ),
+        sa.Column("cause", sa.Text(), nullable=False, comment="What kind of event caused it"),
+        sa.Column(
+            "actor", sa.Text(), nullable=False, comment="Who caused it: an agent, an operator or the fence itself"
+        ),
+        sa.Column(
+            "at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("clock_timestamp()"),
+            nullable=False,
+            comment="Database time",
+        ),
+        sa.Column("reason", sa.Text(), nullable=True, comment="The same in words"),
+        sa.Column(
+            "evidence",
+            sa.Text(),
+            nullable=True,
+            comment="What was reported or shown: a late result, an operator's evidence; JSON",
+        ),
+        sa.Column(
+            "origin_key", sa.LargeBinary(), nullable=True, comment="Intent of the effect whose end cascaded to this one"
+        ),
+        sa.Column("origin_attempt", sa.Integer(), nullable=True, comment="Its attempt"),
+        sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version", name=op.f("pk_transitions")),
+        schema="effectfence",
+        comment="Transitions: every change of every effect, with cause, actor and time; append-only",
     )
     op.create_table(
         "edges",
@@ -417,54 +460,6 @@ def upgrade() -> None:
         ["namespace", "observed_key", "observed_attempt"],
         unique=False,
         schema="effectfence",
-    )
-    op.create_table(
-        "transitions",
-        sa.Column(
-            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
-        ),
-        sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="The effect's intent"),
-        sa.Column("attempt", sa.Integer(), nullable=False, comment="The effect's attempt"),
-        sa.Column(
-            "version", sa.BigInteger(), nullable=False, comment="Version of the effect's row that this change made"
-        ),
-        sa.Column("from_state", sa.Text(), nullable=True, comment="State before; null for the admission"),
-        sa.Column(
-            "to_state",
-            sa.Text(),
-            nullable=False,
-            comment="State after; equal to from_state when only evidence was added",
-        ),
-        sa.Column("cause", sa.Text(), nullable=False, comment="What kind of event caused it"),
-        sa.Column(
-            "actor", sa.Text(), nullable=False, comment="Who caused it: an agent, an operator or the fence itself"
-        ),
-        sa.Column(
-            "at",
-            sa.DateTime(timezone=True),
-            server_default=sa.text("clock_timestamp()"),
-            nullable=False,
-            comment="Database time",
-        ),
-        sa.Column("reason", sa.Text(), nullable=True, comment="The same in words"),
-        sa.Column(
-            "evidence",
-            sa.Text(),
-            nullable=True,
-            comment="What was reported or shown: a late result, an operator's evidence; JSON",
-        ),
-        sa.Column(
-            "origin_key", sa.LargeBinary(), nullable=True, comment="Intent of the effect whose end cascaded to this one"
-        ),
-        sa.Column("origin_attempt", sa.Integer(), nullable=True, comment="Its attempt"),
-        sa.ForeignKeyConstraint(
-            ["namespace", "intent_key", "attempt"],
-            ["effectfence.effects.namespace", "effectfence.effects.intent_key", "effectfence.effects.attempt"],
-            name=op.f("fk_transitions_effects"),
-        ),
-        sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version", name=op.f("pk_transitions")),
-        schema="effectfence",
-        comment="Transitions: every change of every effect, with cause, actor and time; append-only",
     )
     for statement in STATEMENTS:
         op.execute(statement)
