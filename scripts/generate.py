@@ -44,8 +44,8 @@ GENERATED = {"state diagram": diagram, "defaults": defaults}
 def regenerate(text: str) -> str:
     """The text with every generated part made anew between its markers."""
     for name, make in GENERATED.items():
-        pattern = rf"(<!-- generated: {name} -->\n).*?(\n<!-- end -->)"
-        text, found = re.subn(pattern, lambda at: at[1] + make() + at[2], text, flags=re.DOTALL)  # noqa: B023
+        pattern = rf"(<!-- generated: {name} -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)"
+        text, found = re.subn(pattern, lambda at: at[1] + make() + "\n" + at[2], text)  # noqa: B023
         if found != 1:
             sys.exit(f"{README.name}: there must be one place for the {name}, not {found}")
     return text
