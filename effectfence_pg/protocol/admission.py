@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from effectfence_pg.errors import (
+    BranchDecided,
     DomainRace,
     IntentFailed,
     IntentInFlight,
     IntentMismatch,
+    NotReconcilable,
     ReadSetStale,
     ReadSetUnsettled,
     SerializationConflict,
@@ -29,6 +31,14 @@ WAY_OUT = "reconcile it with what really happened"
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The attempt that a compensation undoes."""
+
+    intent: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """One call of prepare: what was asked, for whom, and the token that the call brings along.
 
@@ -41,6 +51,7 @@ class Admission:
     lease_seconds: float
     on_lease_expiry: LeaseExpiry
     read_set: tuple[ReadSetEntry, ...]
+    undoes: Target | None = None
 
     @property
     def vector_clock(self) -> VectorClock:
@@ -76,9 +87,11 @@ def effective_read_set(request: EffectRequest) -> tuple[ReadSetEntry, ...]:
     return (*request.read_set, ReadSetEntry(domain=request.domain, seq=expected))
 
 
-def rests(request: EffectRequest) -> bool:
-    """Whether the request rests on anything that has to be read."""
-    return bool(request.read_set or request.observes or request.parent or request.expected_seq is not None)
+def rests(admission: Admission) -> bool:
+    """Whether the request rests on anything that has to be read, or belongs to a plan."""
+    request = admission.request
+    plan = request.branch is not None or request.compensation is not None or admission.undoes is not None
+    return bool(plan or admission.read_set or request.observes or request.parent)
 
 
 def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undecided | Replace:
@@ -92,7 +105,7 @@ def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undeci
         return Fresh(_ticket(admission, row))
     if row.state is not None:
         return _prior(admission, row)
-    if rests(admission.request):
+    if rests(admission):
         refuse_at_gates(admission, row)
     # Nothing admitted, nothing on record, nothing refused: a rival's row that this snapshot cannot see. Never a win.
     raise SerializationConflict(sqlstate="40001")
@@ -212,6 +225,8 @@ def refuse_at_gates(admission: Admission, row: Any) -> None:
         UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent, DomainRace: The first gate that refuses.
     """
     request, entries = admission.request, admission.read_set
+    if row.decided_branch is not None:
+        raise BranchDecided(branch=request.branch or "", state=row.decided_branch)
     if row.unknown_parent:
         raise UnknownParent(parent=request.parent or "")
     moved = moved_entries(entries, row.moved)
@@ -221,6 +236,25 @@ def refuse_at_gates(admission: Admission, row: Any) -> None:
     if raced:
         raise DomainRace(domain=request.domain, expected=raced[0].seq, actual=raced[0].live)
     _refuse_unsettled(admission, row)
+    if admission.undoes is not None:
+        refuse_target(admission.undoes, row)
+
+
+def refuse_target(target: Target, row: Any) -> None:
+    """What stands against undoing an attempt: it is not fenced, another one is current, or its tool may still be running.
+
+    Raises:
+        UnknownIntent, IntentInFlight, NotReconcilable: Nothing was changed.
+    """
+    if row.target_state is None:
+        raise UnknownIntent(intent=target.intent)
+    fenced = row.target_current and row.target_state in {State.FAILED, State.ABORTED}
+    if fenced and row.target_live:
+        raise IntentInFlight(intent=target.intent, attempt=target.attempt, holder="its holder")
+    if not fenced:
+        raise NotReconcilable(
+            intent=target.intent, attempt=target.attempt, state=row.target_state, outcome="compensation"
+        )
 
 
 def _refuse_unsettled(admission: Admission, row: Any) -> None:

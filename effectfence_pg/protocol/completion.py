@@ -7,12 +7,14 @@ from typing import Any
 from effectfence_pg.errors import (
     ClosureAborted,
     ClosurePending,
+    ClosureTooLarge,
     CommitConflict,
     LeaseLost,
     ReadSetStale,
 )
 from effectfence_pg.protocol.states import Cause, State
 from effectfence_pg.protocol.verdicts import (
+    fallen,
     blockers,
     certificate,
     moved_entries,
@@ -29,7 +31,9 @@ def interpret_plain(prepared: PreparedEffect, row: Any) -> EffectCert | None:
     return None if row.hash is None else certificate(row, prepared.namespace, row.minted_attempt)
 
 
-def interpret_commit(prepared: PreparedEffect, result: str, row: Any, *, asked: bool) -> EffectCert | Held:
+def interpret_commit(
+    prepared: PreparedEffect, result: str, row: Any, *, asked: bool, member_limit: int
+) -> EffectCert | Held:
     """Turn the verdict row of the full commit into a certificate, a held effect, or the refusal.
 
     Raises:
@@ -41,7 +45,17 @@ def interpret_commit(prepared: PreparedEffect, result: str, row: Any, *, asked: 
     if state == State.COMMITTED:
         return _committed(prepared, result, row)
     if state == State.EXECUTED:
+        if row.too_large:
+            raise ClosureTooLarge(intent=prepared.intent, limit=member_limit)
         return _undecided(prepared, result, row, asked=asked)
+    if row.being_undone and state == State.FAILED:
+        raise LeaseLost(
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            state=state,
+            reason="it is being compensated",
+            evidence_kept=True,
+        )
     if row.state in {State.SUPERSEDED, State.RELEASED} or row.failure == Cause.LATE_EVIDENCE:
         raise LeaseLost(
             intent=prepared.intent,
@@ -70,7 +84,8 @@ def _undecided(prepared: PreparedEffect, result: str, row: Any, *, asked: bool) 
         reason = "it was executed with another result, and the first one is kept"
         raise CommitConflict(intent=prepared.intent, attempt=prepared.attempt, reason=reason)
     waits_for = blockers(row.undecided)
-    if asked:
+    # An effect with a branch is held: its branch decides, not its holder.
+    if asked and prepared.branch is None:
         raise ClosurePending(intent=prepared.intent, attempt=prepared.attempt, blockers=waits_for)
     return Held(intent=prepared.intent, attempt=prepared.attempt, blockers=waits_for)
 
@@ -109,7 +124,7 @@ def interpret_abort(prepared: PreparedEffect, row: Any, *, no_effect: bool) -> R
             reason=row.reason or "the outcome was decided without it",
             evidence_kept=True,
         )
-    return RolledBack(intent=prepared.intent, attempt=prepared.attempt, state=state, dependents=blockers(row.cascaded))
+    return RolledBack(intent=prepared.intent, attempt=prepared.attempt, state=state, effects=fallen(row.rolled_back))
 
 
 def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:

@@ -34,6 +34,11 @@ class Cause(StrEnum):
     READ_SET_STALE = "read_set_stale"
     CLOSURE_DEAD = "closure_dead"
     CASCADE = "cascade"
+    PROMOTED = "promoted"
+    SETTLED = "settled"
+    BRANCH_ABORTED = "branch_aborted"
+    INTENT_ABORTED = "intent_aborted"
+    COMPENSATED = "compensated"
     OUTCOME_UNKNOWN = "outcome_unknown"
     NO_EFFECT = "no_effect"
     ROLLED_BACK = "rolled_back"
@@ -64,6 +69,14 @@ DEAD: Final = (State.FAILED, State.ABORTED, State.RELEASED, State.SUPERSEDED)
 
 UNSETTLED: Final = (State.IN_FLIGHT, State.FAILED, State.ABORTED)
 """While an effect of a domain is in one of these, what the domain holds cannot be relied on."""
+
+class BranchState(StrEnum):
+    """Where a branch stands; it is decided once."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
 
 SETTLED_FOR_GOOD: Final = (State.COMMITTED, State.RELEASED, State.SUPERSEDED)
 """States the settled watermark of a domain may pass (late evidence lowers it again)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from effectfence_pg.errors import Blocker, IsolationTooWeak, MovedEntry, TicketMismatch, UnknownTicket
-from effectfence_pg.values import EffectCert, PreparedEffect, ReadSetEntry, VectorClock
+from effectfence_pg.values import Compensation, EffectCert, FallenEffect, PreparedEffect, ReadSetEntry, VectorClock
 from effectfence_pg.values.canonical import read_json
 
 if TYPE_CHECKING:
@@ -25,6 +25,20 @@ def require_serializable(row: Any) -> None:
 def blockers(listed: Iterable[tuple[str, int, str]]) -> tuple[Blocker, ...]:
     """The effects of a JSON listing [intent, attempt, state]."""
     return tuple(Blocker(intent, attempt, state) for intent, attempt, state in listed)
+
+
+def fallen(listed: Iterable[tuple[str, int, str, str | None, bool]]) -> tuple[FallenEffect, ...]:
+    """The effects that an abort ended, from a JSON listing."""
+    return tuple(
+        FallenEffect(
+            intent=intent,
+            attempt=attempt,
+            state=state,
+            compensation=None if plan is None else Compensation.model_validate(read_json(plan)),
+            due=due,
+        )
+        for intent, attempt, state, plan, due in listed
+    )
 
 
 def moved_entries(entries: Sequence[ReadSetEntry], listed: Iterable[tuple[int, int]]) -> tuple[MovedEntry, ...]:

@@ -12,8 +12,8 @@ from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 _CLAIM: Final = """
 admitted AS (
   -- The probe of ON CONFLICT takes no predicate lock; a rival that is not committed yet is waited for.
-  INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at)
-  SELECT :namespace, :intent_key, :intent, 1, 1, clock_timestamp() WHERE {condition}
+  INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at{columns})
+  SELECT :namespace, :intent_key, :intent, 1, 1, clock_timestamp(){values} WHERE {condition}
   ON CONFLICT DO NOTHING
   RETURNING attempt
 )"""
@@ -46,11 +46,11 @@ effect AS (
   INSERT INTO effectfence.effects
     (namespace, intent_key, attempt, state, version, token, intent, domain_key, domain, seq, tool, agent, args, args_digest,
      identity_digest, identity_fields, parent, vector_clock, read_set, read_keys, read_seqs, observing, on_stale,
-     on_lease_expiry, took_over, lease_seconds, lease_expires_at, admitted_at, commit_asked)
+     on_lease_expiry, took_over, lease_seconds, lease_expires_at, admitted_at, commit_asked{extra_columns})
   SELECT :namespace, :intent_key, admitted.attempt, 'in_flight', 1, :token, :intent, :domain_key, :domain, reserved.seq,
          :tool, :agent, :args, :args_digest, :identity_digest, :identity_fields, :parent, {clock}, :read_set, :read_keys,
          :read_seqs, {observing}, :on_stale, :on_lease_expiry, {took_over}, :lease_seconds,
-         clock_timestamp() + :lease_seconds * interval '1 second', clock_timestamp(), false
+         clock_timestamp() + :lease_seconds * interval '1 second', clock_timestamp(), false{extra_values}
   FROM admitted, reserved
   RETURNING attempt, seq, token, vector_clock, observing, lease_expires_at
 ),
@@ -59,7 +59,17 @@ logged AS (
   SELECT :namespace, :intent_key, attempt, 1, 'in_flight', 'admitted', :agent FROM effect
 )"""
 
+_PLAN_COLUMNS: Final = ", branch_key, branch, compensation, undoes_key, undoes_attempt"
+_PLAN_VALUES: Final = ", :branch_key, :branch, :compensation, :undoes_key, :undoes_attempt"
+_UNDOES_COLUMNS: Final = ", undoes_key, undoes_attempt"
+_UNDOES_VALUES: Final = ", :undoes_key, :undoes_attempt"
+
 _EDGES: Final = """
+opened AS (
+  INSERT INTO effectfence.branches (namespace, branch_key, branch, state, version, opened_at)
+  SELECT :namespace, :branch_key, :branch, 'open', 1, clock_timestamp() FROM effect WHERE :branch_key IS NOT NULL
+  ON CONFLICT DO NOTHING
+),
 linked AS (
   INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
   SELECT DISTINCT ON (observed.intent_key, observed.attempt)
@@ -68,12 +78,26 @@ linked AS (
   ORDER BY observed.intent_key, observed.attempt, observed.via
 )"""
 
+
+
+def _resting(*, took_over: str) -> str:
+    """The effect of a request that rests on something, with what belongs to a plan."""
+    return _EFFECT.format(
+        clock="(SELECT text FROM clock)",
+        observing="EXISTS (SELECT FROM observed)",
+        took_over=took_over,
+        extra_columns=_PLAN_COLUMNS,
+        extra_values=_PLAN_VALUES,
+    )
+
+
 _FRESH: Final = """effect.attempt AS fresh_attempt, effect.seq AS fresh_seq, effect.vector_clock AS fresh_clock,
   effect.observing AS fresh_observing, effect.lease_expires_at AS fresh_lease_expires_at"""
 
 _PRIOR_FACTS: Final = "prior.*"
 
-_GATE_FACTS: Final = "gates.unknown_parent, gates.moved, gates.unsettled, gates.unknown_intents, gates.unobservable"
+_GATE_FACTS: Final = """gates.decided_branch, gates.unknown_parent, gates.moved, gates.unsettled, gates.unknown_intents,
+  gates.unobservable, gates.target_state, gates.target_live, gates.target_current"""
 
 
 _NO_EFFECT: Final = """CAST(NULL AS integer) AS fresh_attempt"""
@@ -96,14 +120,18 @@ def prepare(*, rests: bool) -> TextClause:
     `prior` is read only when the claim came back empty: on the fresh path its scan never runs.
     """
     return statement(
-        *((GATES, CLOCK) if rests else ()),
-        _CLAIM.format(condition=f"{SERIALIZABLE} AND (SELECT ok FROM passed)" if rests else SERIALIZABLE),
+        *((GATES, CLOCK.format(known=":known_clock")) if rests else ()),
+        _CLAIM.format(
+            condition=f"{SERIALIZABLE} AND (SELECT ok FROM passed)" if rests else SERIALIZABLE,
+            columns=_UNDOES_COLUMNS if rests else "",
+            values=_UNDOES_VALUES if rests else "",
+        ),
         _PRIOR.format(unless=" AND NOT EXISTS (SELECT FROM admitted)"),
         _RESERVED,
-        _EFFECT.format(
-            clock="(SELECT text FROM clock)" if rests else ":vector_clock",
-            observing="EXISTS (SELECT FROM observed)" if rests else "false",
-            took_over="false",
+        _resting(took_over="false")
+        if rests
+        else _EFFECT.format(
+            clock=":vector_clock", observing="false", took_over="false", extra_columns="", extra_values=""
         ),
         *((_EDGES,) if rests else ()),
         verdict=f"""
@@ -127,7 +155,7 @@ def reopen() -> TextClause:
     """The admission of a new attempt of an intent whose last one is released: a compare-and-set on the intent's version."""
     return statement(
         GATES,
-        CLOCK,
+        CLOCK.format(known=":known_clock"),
         f"""
 closed AS MATERIALIZED (
   SELECT i.version AS intent_version
@@ -138,7 +166,7 @@ closed AS MATERIALIZED (
 )""",
         _REOPENED.format(source="closed"),
         _RESERVED,
-        _EFFECT.format(clock="(SELECT text FROM clock)", observing="EXISTS (SELECT FROM observed)", took_over="false"),
+        _resting(took_over="false"),
         _EDGES,
         verdict=_REPLACED,
     )
@@ -156,7 +184,7 @@ def takeover() -> TextClause:
     """The same admission over an attempt whose lease ran out: it is superseded only if the gates pass."""
     return statement(
         GATES,
-        CLOCK,
+        CLOCK.format(known=":known_clock"),
         """
 old AS (
   UPDATE effectfence.effects AS e
@@ -188,7 +216,7 @@ logged_old AS (
         CASCADE,
         ADVANCE,
         "reserved AS (SELECT seq FROM advanced WHERE domain_key = :domain_key)",
-        _EFFECT.format(clock="(SELECT text FROM clock)", observing="EXISTS (SELECT FROM observed)", took_over="true"),
+        _resting(took_over="true"),
         _EDGES,
         verdict=_REPLACED,
     )

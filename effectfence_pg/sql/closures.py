@@ -9,7 +9,7 @@ BLOCKERS_SHOWN: Final = 16
 """A refusal names at most this many blockers; the walk itself is not cut."""
 
 CLOSURE: Final = """
-closure AS (
+reachable AS (
   SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
   FROM mine
   JOIN effectfence.edges step
@@ -20,15 +20,19 @@ closure AS (
   WHERE mine.observing
   UNION
   SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
-  FROM closure
+  FROM reachable
   JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.intent_key = closure.intent_key AND step.attempt = closure.attempt
+    ON step.namespace = :namespace AND step.intent_key = reachable.intent_key AND step.attempt = reachable.attempt
   JOIN effectfence.effects observed
     ON observed.namespace = :namespace AND observed.intent_key = step.observed_key
    AND observed.attempt = step.observed_attempt
-  WHERE closure.state <> 'committed'
-)"""
+  WHERE reachable.state <> 'committed'
+),
+-- The walk is lazy: past the limit it stops, and the verdict says so.
+closure AS MATERIALIZED (SELECT * FROM reachable LIMIT :member_limit + 1)"""
 """Everything `mine` rests on, not itself; committed effects are members whose own past is not walked."""
+
+TOO_LARGE: Final = "(SELECT count(*) FROM closure) > :member_limit"
 
 
 def listing(source: str, condition: str) -> str:
@@ -120,3 +124,18 @@ advanced AS (
   RETURNING d.domain_key, d.seq
 )"""
 """Every exit to a dead state, every reconcile and every late completion takes a number of its domain."""
+
+ROLLED_BACK: Final = """(
+    -- Dependents first: what was executed last rests on what was executed before.
+    SELECT coalesce(json_agg(json_build_array(fallen.intent, fallen.attempt, fallen.from_state, fallen.compensation,
+                                              fallen.due) ORDER BY fallen.depth, fallen.executed_at DESC NULLS FIRST,
+                                              fallen.admitted_at DESC), CAST('[]' AS json))
+    FROM (
+      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at,
+             gone.depth
+      FROM (SELECT intent_key, attempt, from_state, 0 AS depth FROM cascaded
+            UNION ALL SELECT intent_key, attempt, from_state, 1 FROM updated WHERE state = 'aborted') AS gone
+      JOIN effectfence.effects e
+        ON e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt
+    ) AS fallen) AS rolled_back"""
+"""The effects that an abort ended, as [intent, attempt, state before, compensation, whether a result is on record]."""

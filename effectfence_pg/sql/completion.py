@@ -5,13 +5,13 @@ from typing import Final
 
 from sqlalchemy import TextClause
 
-from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, UNDECIDED_MEMBERS
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, ROLLED_BACK, TOO_LARGE, UNDECIDED_MEMBERS
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
-_TICKET: Final = """{row}.intent_key = :intent_key AND {row}.attempt = :attempt AND {row}.token = :token
+TICKET: Final = """{row}.intent_key = :intent_key AND {row}.attempt = :attempt AND {row}.token = :token
     AND {row}.domain_key = :domain_key AND {row}.seq = :seq AND {row}.args_digest = :args_digest AND {row}.agent = :agent"""
 
-_FOUND: Final = """
+FOUND: Final = """
 found AS MATERIALIZED (
   -- By the ticket's intent, or by its number: an edited ticket is told which field does not fit.
   SELECT e.* FROM effectfence.effects e
@@ -21,12 +21,22 @@ found AS MATERIALIZED (
   WHERE e.namespace = :namespace AND e.domain_key = :domain_key AND e.seq = :seq AND e.token = :token
 )"""
 
+BEING_UNDONE: Final = """
+         CASE WHEN {row}.state IN ('failed', 'aborted') THEN EXISTS (
+           SELECT FROM effectfence.intents undo
+           JOIN effectfence.effects act
+             ON act.namespace = undo.namespace AND act.intent_key = undo.intent_key AND act.attempt = undo.attempt
+           WHERE undo.namespace = :namespace AND undo.undoes_key = {row}.intent_key AND undo.undoes_attempt = {row}.attempt
+             AND act.state <> 'released') ELSE false END AS being_undone"""
+"""The admission of a compensation closes its target to late completion and to `happened`."""
+
 _MINE: Final = f"""
-{_FOUND},
+{FOUND},
 mine AS MATERIALIZED (
-  SELECT found.*, i.attempt = found.attempt AS is_current
+  SELECT found.*, i.attempt = found.attempt AS is_current, b.state AS branch_state, {BEING_UNDONE.format(row="found")}
   FROM found JOIN effectfence.intents i ON i.namespace = found.namespace AND i.intent_key = found.intent_key
-  WHERE {_TICKET.format(row="found")} AND {SERIALIZABLE}
+  LEFT JOIN effectfence.branches b ON b.namespace = found.namespace AND b.branch_key = found.branch_key
+  WHERE {TICKET.format(row="found")} AND {SERIALIZABLE}
 )"""
 
 SEALED: Final = """
@@ -76,8 +86,9 @@ def commit_plain() -> TextClause:
 updated AS (
   UPDATE effectfence.effects AS e
   SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL, last_operation = :operation
-  WHERE e.namespace = :namespace AND {_TICKET.format(row="e")}
-    AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0 AND {SERIALIZABLE}
+  WHERE e.namespace = :namespace AND {TICKET.format(row="e")}
+    AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0
+    AND e.branch_key IS NULL AND e.undoes_key IS NULL AND {SERIALIZABLE}
   RETURNING {_SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
 )""",
         SEALED.format(over="NULL"),
@@ -98,7 +109,7 @@ moved AS MATERIALIZED (
   WHERE coalesce(d.seq, 0) <> CASE WHEN entry.domain_key = mine.domain_key THEN mine.seq ELSE entry.seq END
 ),
 facts AS MATERIALIZED (
-  SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided,
+  SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided, {TOO_LARGE} AS too_large,
          (SELECT coalesce(json_agg(json_build_array(position, live_seq) ORDER BY position), CAST('[]' AS json)) FROM moved)
            AS moved
 )"""
@@ -116,17 +127,18 @@ decided AS MATERIALIZED (
       WHEN mine.state IN ('aborted', 'committed') THEN NULL
       WHEN mine.state = 'failed' AND mine.result IS NOT NULL THEN NULL
       WHEN mine.state = 'executed' AND mine.result <> :result THEN NULL
-      WHEN json_array_length(facts.dead) > 0 THEN 'aborted'
+      WHEN mine.being_undone THEN 'failed'
+      WHEN json_array_length(facts.dead) > 0 OR mine.branch_state = 'aborted' THEN 'aborted'
       -- Once, at the holder's first commit: an executed effect has passed it.
       WHEN mine.state <> 'executed' AND json_array_length(facts.moved) > 0 AND mine.on_stale = 'fail' THEN 'failed'
-      WHEN json_array_length(facts.undecided) > 0 THEN 'executed'
+      WHEN json_array_length(facts.undecided) > 0 OR facts.too_large OR mine.branch_state = 'open' THEN 'executed'
       ELSE 'committed' END AS next_state
   FROM mine CROSS JOIN facts
 ),
 caused AS MATERIALIZED (
-  SELECT decided.*, next_state = state AND state IN ('superseded', 'released', 'aborted') AS keeps, CASE
+  SELECT decided.*, next_state = state AND (state IN ('superseded', 'released', 'aborted') OR being_undone) AS keeps, CASE
       WHEN state IN ('superseded', 'released') THEN 'late_evidence'
-      WHEN state = 'aborted' THEN 'reported'
+      WHEN state = 'aborted' OR being_undone THEN 'reported'
       WHEN next_state = 'aborted' THEN 'closure_dead'
       WHEN next_state = 'failed' THEN 'read_set_stale'
       WHEN state = 'failed' THEN 'late_completion'
@@ -139,6 +151,28 @@ _COMMIT_WORDS: Final = """CASE d.cause
     WHEN 'late_evidence' THEN 'late evidence'
     WHEN 'closure_dead' THEN 'something it observed was rolled back'
     WHEN 'read_set_stale' THEN 'the effect did run, and its read set had moved' END"""
+
+
+UNDONE: Final = """
+undone AS (
+  -- The commit of a compensation releases what it undoes, in the same transaction.
+  UPDATE effectfence.effects AS e
+  SET state = 'released', version = e.version + 1, lease_expires_at = NULL, failure = 'compensated',
+      reason = 'it was compensated', last_operation = NULL
+  FROM effectfence.effects before, updated u
+  WHERE u.state = 'committed' AND u.undoes_key IS NOT NULL
+    AND e.namespace = :namespace AND e.intent_key = u.undoes_key AND e.attempt = u.undoes_attempt
+    AND before.namespace = e.namespace AND before.intent_key = e.intent_key AND before.attempt = e.attempt
+    AND before.state IN ('failed', 'aborted')
+  RETURNING e.intent_key, e.attempt, e.domain_key, e.version, before.state AS from_state,
+            u.intent_key AS origin_key, u.attempt AS origin_attempt
+),
+logged_undone AS (
+  INSERT INTO effectfence.transitions
+    (namespace, intent_key, attempt, version, from_state, to_state, cause, actor, reason, origin_key, origin_attempt)
+  SELECT :namespace, intent_key, attempt, version, from_state, 'released', 'compensated', :actor, 'it was compensated',
+         origin_key, origin_attempt FROM undone
+)"""
 
 
 @cache
@@ -156,6 +190,7 @@ updated AS (
       -- The result of an attempt that another one replaced is evidence, not the intent's result.
       result = coalesce(e.result, CASE WHEN d.next_state NOT IN ('superseded', 'released') THEN :result END),
       commit_asked = e.commit_asked OR :asked AND d.next_state = 'executed',
+      executed_at = CASE WHEN d.next_state = 'executed' THEN coalesce(e.executed_at, clock_timestamp()) ELSE e.executed_at END,
       failure = CASE WHEN d.next_state IN ('committed', 'executed') THEN NULL
                      WHEN d.keeps THEN e.failure ELSE d.cause END,
       reason = CASE WHEN d.next_state IN ('committed', 'executed') THEN NULL
@@ -165,12 +200,14 @@ updated AS (
   RETURNING e.*, d.state AS from_state, d.cause,
             NOT (d.state = 'executed' AND d.next_state = 'executed') AS logs, {_COMMIT_WORDS} AS words
 )""",
+        UNDONE,
         """
 ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CASE WHEN from_state = 'released' THEN seq END AS refenced_seq,
          state IN ('failed', 'aborted') AS dead
   FROM updated
   WHERE from_state <> state AND (state IN ('failed', 'aborted') OR from_state = 'failed')
+  UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
 )""",
         CASCADE,
         ADVANCE,
@@ -181,7 +218,7 @@ ended AS (
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, mine.observing, updated.state AS next_state,
-  facts.dead, facts.undecided, facts.moved,
+  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.being_undone,
   coalesce(minted.hash, stored.hash) AS hash, coalesce(minted.body, stored.body) AS body,
   coalesce(minted.minted_at, stored.minted_at) AS minted_at, coalesce(minted.attempt, stored.attempt) AS minted_attempt,
   stored.reconciled_over
@@ -239,7 +276,7 @@ ended AS (
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, updated.state AS next_state,
-  (SELECT coalesce(json_agg(json_build_array(intent, attempt, from_state)), CAST('[]' AS json)) FROM cascaded) AS cascaded,
+  {ROLLED_BACK},
   stored.hash, stored.body, stored.minted_at, stored.attempt AS minted_attempt, stored.reconciled_over
 FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN mine ON true LEFT JOIN updated ON true LEFT JOIN stored ON true""",
     )
@@ -249,13 +286,13 @@ FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN mine ON true LEFT JOIN 
 def renew() -> TextClause:
     """Extend the lease by its own length from now; only an effect in flight has one to extend."""
     return statement(
-        _FOUND,
+        FOUND,
         f"""
 updated AS (
   UPDATE effectfence.effects AS e
   SET lease_expires_at = greatest(e.lease_expires_at, clock_timestamp() + e.lease_seconds * interval '1 second'),
       renewed_at = clock_timestamp(), version = e.version + 1
-  WHERE e.namespace = :namespace AND {_TICKET.format(row="e")} AND e.state = 'in_flight' AND {SERIALIZABLE}
+  WHERE e.namespace = :namespace AND {TICKET.format(row="e")} AND e.state = 'in_flight' AND {SERIALIZABLE}
   RETURNING e.lease_expires_at
 )""",
         verdict=f"""

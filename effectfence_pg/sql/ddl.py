@@ -35,7 +35,7 @@ $$
 """
 
 _APPEND_ONLY = ("certificates", "edges", "transitions")
-_KEPT = ("domains", "effects", "intents")
+_KEPT = ("branches", "domains", "effects", "intents")
 
 KEPT: Final = tuple(
     statement

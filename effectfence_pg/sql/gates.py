@@ -26,6 +26,8 @@ open_effects AS (
   JOIN effectfence.effects e
     ON e.namespace = :namespace AND e.domain_key = live.domain_key AND e.seq > live.settled_seq
   WHERE e.state IN ({states(UNSETTLED)}, 'executed') AND e.intent_key <> :intent_key
+    -- A compensation undoes by meaning: what its target unsettles is what it is there for.
+    AND NOT (e.intent_key = coalesce(:undoes_key, '') AND e.attempt = coalesce(:undoes_attempt, 0))
 ),
 named AS (
   SELECT asked.intent_key AS asked_key, e.intent_key, e.attempt, e.intent, e.state, e.vector_clock
@@ -58,8 +60,18 @@ observed AS (
 
 GATES: Final = f"""
 {OBSERVED},
+target AS (
+  SELECT t.state, coalesce(t.lease_expires_at > clock_timestamp(), false) AS lease_live, i.attempt = t.attempt AS is_current
+  FROM effectfence.effects t
+  JOIN effectfence.intents i ON i.namespace = t.namespace AND i.intent_key = t.intent_key
+  WHERE t.namespace = :namespace AND t.intent_key = :undoes_key AND t.attempt = :undoes_attempt
+),
+plan AS (
+  SELECT b.state FROM effectfence.branches b WHERE b.namespace = :namespace AND b.branch_key = :branch_key
+),
 gates AS MATERIALIZED (
   SELECT
+    (SELECT state FROM plan WHERE state <> 'open') AS decided_branch,
     :parent IS NOT NULL AND NOT EXISTS (SELECT FROM ancestor) AS unknown_parent,
     (SELECT coalesce(json_agg(json_build_array(position, live_seq) ORDER BY position), CAST('[]' AS json))
      FROM live WHERE seq <> live_seq) AS moved,
@@ -68,11 +80,14 @@ gates AS MATERIALIZED (
            ORDER BY position, intent LIMIT {BLOCKERS_SHOWN}) AS shown) AS unsettled,
     (SELECT coalesce(json_agg(encode(asked_key, 'hex')), CAST('[]' AS json)) FROM named WHERE intent_key IS NULL)
       AS unknown_intents,
-    {listing("named", "state NOT IN ('executed', 'committed')")} AS unobservable
+    {listing("named", "state NOT IN ('executed', 'committed')")} AS unobservable,
+    (SELECT state FROM target) AS target_state, (SELECT lease_live FROM target) AS target_live,
+    (SELECT is_current FROM target) AS target_current
 ),
 passed AS MATERIALIZED (
-  SELECT NOT unknown_parent AND NOT :doubted
+  SELECT decided_branch IS NULL AND NOT unknown_parent AND NOT :doubted
      AND json_array_length(moved) = 0 AND json_array_length(unsettled) = 0
+     AND (:undoes_key IS NULL OR coalesce(target_current AND target_state IN ('failed', 'aborted') AND NOT target_live, false))
      AND json_array_length(unknown_intents) = 0 AND json_array_length(unobservable) = 0 AS ok
   FROM gates
 )"""
@@ -81,13 +96,13 @@ passed AS MATERIALIZED (
 CLOCK: Final = """
 clock AS MATERIALIZED (
   -- json_each_text and to_json keep every byte of a key; COLLATE "C" sorts by code point in a UTF8 database.
-  SELECT '{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ','
-                           ORDER BY ticked.key COLLATE "C") || '}' AS text
+  SELECT '{{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ','
+                           ORDER BY ticked.key COLLATE "C") || '}}' AS text
   FROM (
     SELECT joined.key, max(joined.count) + CASE WHEN joined.key = :agent THEN 1 ELSE 0 END AS count
     FROM (
       SELECT known.key, CAST(known.value AS numeric) AS count
-      FROM json_each_text(CAST(:known_clock AS json)) AS known (key, value)
+      FROM json_each_text(CAST({known} AS json)) AS known (key, value)
       UNION ALL
       SELECT seen.key, CAST(seen.value AS numeric)
       FROM observed CROSS JOIN LATERAL json_each_text(CAST(observed.vector_clock AS json)) AS seen (key, value)

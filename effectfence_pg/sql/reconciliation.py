@@ -4,9 +4,10 @@ from functools import cache
 
 from sqlalchemy import TextClause
 
-from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, UNDECIDED_MEMBERS
-from effectfence_pg.sql.completion import LOGGED, SEALED
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
+from effectfence_pg.protocol.states import DEAD
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, TOO_LARGE, UNDECIDED_MEMBERS
+from effectfence_pg.sql.completion import BEING_UNDONE, LOGGED, SEALED, UNDONE
+from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
 
 
 @cache
@@ -60,14 +61,19 @@ def reconcile() -> TextClause:
         f"""
 mine AS MATERIALIZED (
   SELECT e.*, i.attempt AS current_attempt, e.lease_expires_at > clock_timestamp() AS lease_live,
-         coalesce(e.result, :result) AS known_result
+         coalesce(e.result, :result) AS known_result, b.state AS branch_state, {BEING_UNDONE.format(row="e")}
   FROM effectfence.intents i
   JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND {SERIALIZABLE}
 )""",
         CLOSURE,
         f"""
-facts AS MATERIALIZED (SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided),
+facts AS MATERIALIZED (
+  SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided, {TOO_LARGE} AS too_large,
+         EXISTS (SELECT FROM closure WHERE state IN ({states(DEAD)}))
+           OR EXISTS (SELECT FROM mine WHERE branch_state = 'aborted') AS is_over
+),
 decided AS MATERIALIZED (
   SELECT mine.*, CASE
       WHEN mine.attempt <> :attempt OR mine.state NOT IN ('failed', 'aborted') OR coalesce(mine.lease_live, false) THEN NULL
@@ -75,11 +81,12 @@ decided AS MATERIALIZED (
       WHEN :outcome = 'did_not_happen' AND mine.result IS NOT NULL THEN NULL
       WHEN :outcome <> 'happened' THEN 'released'
       WHEN mine.known_result IS NULL OR mine.known_result <> coalesce(:result, mine.known_result) THEN NULL
-      WHEN json_array_length(facts.dead) > 0 AND NOT :over THEN NULL
-      WHEN json_array_length(facts.dead) > 0 THEN 'committed'
-      WHEN json_array_length(facts.undecided) > 0 THEN 'executed'
+      WHEN mine.being_undone THEN NULL
+      WHEN facts.is_over AND NOT :over THEN NULL
+      WHEN facts.is_over THEN 'committed'
+      WHEN json_array_length(facts.undecided) > 0 OR facts.too_large OR mine.branch_state = 'open' THEN 'executed'
       ELSE 'committed' END AS next_state,
-    facts.dead, facts.undecided
+    facts.dead, facts.undecided, facts.is_over
   FROM mine CROSS JOIN facts
 ),
 updated AS (
@@ -87,17 +94,20 @@ updated AS (
   SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = :operation,
       result = CASE WHEN d.next_state = 'released' THEN e.result ELSE d.known_result END,
       commit_asked = e.commit_asked OR d.next_state = 'executed',
+      executed_at = CASE WHEN d.next_state = 'executed' THEN coalesce(e.executed_at, clock_timestamp()) ELSE e.executed_at END,
       failure = CASE WHEN d.next_state = 'released' THEN 'reconciled_' || :outcome END,
       reason = CASE WHEN d.next_state = 'released' THEN 'reconciled: ' || replace(:outcome, '_', ' ') END
   FROM decided d
   WHERE e.namespace = :namespace AND e.intent_key = d.intent_key AND e.attempt = d.attempt AND d.next_state IS NOT NULL
-  RETURNING e.*, d.state AS from_state, true AS logs, json_array_length(d.dead) > 0 AS is_over, d.dead,
-            CASE WHEN json_array_length(d.dead) > 0 AND d.next_state = 'committed' THEN 'reconciled_over'
+  RETURNING e.*, d.state AS from_state, true AS logs, d.is_over, d.dead,
+            CASE WHEN d.is_over AND d.next_state = 'committed' THEN 'reconciled_over'
                  ELSE 'reconciled_' || :outcome END AS cause
 ),
+{UNDONE},
 ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, state = 'released' AS dead
   FROM updated
+  UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
 )""",
         CASCADE,
         ADVANCE,

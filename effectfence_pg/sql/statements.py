@@ -48,7 +48,12 @@ PARAMETERS: Final[dict[str, Any]] = {
     "attempts": ARRAY(Integer()),
     "tokens": ARRAY(Uuid()),
     "row_limit": Integer(),
-    "after": BigInteger(),
+    "member_limit": Integer(),
+    "branch": Text(),
+    "branch_key": LargeBinary(),
+    "compensation": Text(),
+    "undoes_key": LargeBinary(),
+    "undoes_attempt": Integer(),
 }
 """Every bind of every statement. The type decides the cast that is sent, so that a prepared statement has one signature."""
 

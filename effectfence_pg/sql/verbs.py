@@ -16,7 +16,7 @@ from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import admission, completion, observation, reconciliation
 from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.values import key_of
-from effectfence_pg.values.canonical import canonical_json
+from effectfence_pg.values.canonical import canonical_json, read_json
 
 if TYPE_CHECKING:
     from effectfence_pg.protocol.reconciliation import Judgement
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         RolledBack,
     )
 
+SHOWN_MEMBERS = 10_000
+"""How far a status looks for what an effect waits for; it names only a few of them."""
+
 FENCE_ACTOR = "effectfence"
 """The actor on record when the fence itself acts: an expired lease that nobody in particular noticed."""
 
@@ -43,7 +46,7 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
         known: The intent is probably on record: look before claiming. A wrong guess costs one more round trip.
     """
     request = call.request
-    rests = admitting.rests(request)
+    rests = admitting.rests(call)
 
     def interpret(row: Any) -> Fresh | Replay | Then[Fresh | Replay]:
         verdict = admitting.interpret(call, row)
@@ -71,7 +74,7 @@ def _held(call: Admission) -> Operation[Fresh | Replay]:
             raise admitting.in_flight(call.request.intent, row, [*row.dead, *row.undecided])
         return Then(prepare(call))
 
-    parameters = {"namespace": call.namespace, "intent_key": call.request.intent_key}
+    parameters = {"namespace": call.namespace, "intent_key": call.request.intent_key, "member_limit": SHOWN_MEMBERS}
     return Operation("prepare", observation.status(), parameters, interpret, writes=False)
 
 
@@ -102,7 +105,7 @@ def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
         "identity_digest": digests.identity_digest,
         "identity_fields": None if digests.identity_fields is None else list(digests.identity_fields),
         "parent": request.parent,
-        "read_set": _read_set_text(call.read_set),
+        "read_set": read_set_text(call.read_set),
         "read_keys": [key_of(entry.domain) for entry in call.read_set],
         "read_seqs": [entry.seq for entry in call.read_set],
         "on_stale": request.on_stale.value,
@@ -110,6 +113,7 @@ def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
         "lease_seconds": call.lease_seconds,
     }
     if rests:
+        parameters.update(_plan_parameters(call))
         parameters["known_clock"] = canonical_json(dict(request.known_clock.root))
         parameters["observed_keys"] = [key_of(intent) for intent in request.observes]
         parameters["doubted"] = any(not entry.settled for entry in call.read_set)
@@ -118,7 +122,20 @@ def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
     return parameters
 
 
-def _read_set_text(entries: tuple[ReadSetEntry, ...]) -> str:
+def _plan_parameters(call: Admission) -> dict[str, Any]:
+    request, target = call.request, call.undoes
+    plan = request.compensation
+    return {
+        "branch": request.branch,
+        "branch_key": None if request.branch is None else key_of(request.branch),
+        "compensation": None if plan is None else canonical_json({"args": read_json(plan.args_text), "tool": plan.tool}),
+        "undoes_key": None if target is None else key_of(target.intent),
+        "undoes_attempt": None if target is None else target.attempt,
+    }
+
+
+def read_set_text(entries: tuple[ReadSetEntry, ...]) -> str:
+    """A read set as it stands in the certificate."""
     if not entries:
         return "[]"
     return canonical_json([{"domain": entry.domain, "seq": entry.seq} for entry in entries])
@@ -152,7 +169,8 @@ def expired(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list
     )
 
 
-def _ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
+def ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
+    """What identifies the effect of a ticket, and what is compared with it."""
     consistent = prepared.fingerprint == prepared.args_digest.hex()
     return {
         "namespace": prepared.namespace,
@@ -168,16 +186,16 @@ def _ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
     }
 
 
-def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[EffectCert | Held]:
+def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: int) -> Operation[EffectCert | Held]:
     """Commit: one conditional update for an effect that rests on nothing, the whole decision otherwise."""
-    parameters = {**_ticket_parameters(prepared), "result": result, "operation": uuid4()}
+    parameters = {**ticket_parameters(prepared), "result": result, "operation": uuid4()}
     decide = Operation(
         "commit",
         completion.commit_decide(),
-        {**parameters, "asked": asked},
-        lambda row: completing.interpret_commit(prepared, result, row, asked=asked),
+        {**parameters, "asked": asked, "member_limit": member_limit},
+        lambda row: completing.interpret_commit(prepared, result, row, asked=asked, member_limit=member_limit),
     )
-    if prepared.observing or prepared.read_set:
+    if prepared.observing or prepared.read_set or prepared.branch is not None:
         return decide
     return Operation(
         "commit",
@@ -189,7 +207,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool) -> Operation[E
 
 def abort(prepared: PreparedEffect, reason: str, *, no_effect: bool) -> Operation[RolledBack]:
     """Give up an attempt, or roll back what it recorded."""
-    parameters = {**_ticket_parameters(prepared), "reason": reason, "no_effect": no_effect, "operation": uuid4()}
+    parameters = {**ticket_parameters(prepared), "reason": reason, "no_effect": no_effect, "operation": uuid4()}
     return Operation(
         "abort",
         completion.abort(),
@@ -203,12 +221,14 @@ def renew(prepared: PreparedEffect) -> Operation[PreparedEffect]:
     return Operation(
         "renew",
         completion.renew(),
-        _ticket_parameters(prepared),
+        ticket_parameters(prepared),
         lambda row: completing.interpret_renew(prepared, row),
     )
 
 
-def reconcile(judgement: Judgement, *, namespace: str, operator: str, evidence: str, over: bool) -> Operation[None]:
+def reconcile(
+    judgement: Judgement, *, namespace: str, operator: str, evidence: str, over: bool, member_limit: int
+) -> Operation[None]:
     """Record what an operator found out; an expired lease that nobody fenced yet is fenced before."""
     key = key_of(judgement.intent)
     parameters = {
@@ -220,6 +240,7 @@ def reconcile(judgement: Judgement, *, namespace: str, operator: str, evidence: 
         "evidence": evidence,
         "actor": operator,
         "over": over,
+        "member_limit": member_limit,
         "operation": judgement.operation,
     }
 
@@ -263,7 +284,7 @@ def reserve(namespace: str, domain: str, expected_seq: int) -> Operation[int]:
 
 def status(namespace: str, intent: str) -> Operation[EffectStatus]:
     """Where the intent stands."""
-    parameters = {"namespace": namespace, "intent_key": key_of(intent)}
+    parameters = {"namespace": namespace, "intent_key": key_of(intent), "member_limit": SHOWN_MEMBERS}
     return Operation(
         "status", observation.status(), parameters, lambda row: reporting.status(namespace, intent, row), writes=False
     )

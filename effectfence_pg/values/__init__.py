@@ -6,6 +6,7 @@ from effectfence_pg.values.certificates import HASHED_FIELDS, EffectCert, certif
 from effectfence_pg.values.clocks import MAX_COUNT, VectorClock
 from effectfence_pg.values.identity import Fingerprint, difference, fingerprint, key_of, same_action
 from effectfence_pg.values.names import MAX_NAME_BYTES, MAX_NAMESPACE_BYTES, check_name
+from effectfence_pg.values.outcomes import Aborted, Committed, FallenEffect, Pending, RolledBack, Settled
 from effectfence_pg.values.policies import (
     MAX_LEASE_SECONDS,
     AbortEffect,
@@ -18,7 +19,7 @@ from effectfence_pg.values.policies import (
 )
 from effectfence_pg.values.reports import EffectStatus, FenceStats
 from effectfence_pg.values.requests import MAX_SEQ, Compensation, EffectRequest, ReadSetEntry, parse_request
-from effectfence_pg.values.tickets import Fresh, Held, PreparedEffect, Replay, RolledBack, parse_prepared
+from effectfence_pg.values.tickets import Fresh, Held, PreparedEffect, Replay, parse_prepared
 
 __all__ = [
     "HASHED_FIELDS",
@@ -28,12 +29,15 @@ __all__ = [
     "MAX_NAME_BYTES",
     "MAX_SEQ",
     "AbortEffect",
+    "Aborted",
     "Basis",
     "ClosureMode",
+    "Committed",
     "Compensation",
     "EffectCert",
     "EffectRequest",
     "EffectStatus",
+    "FallenEffect",
     "FenceConfig",
     "FenceStats",
     "Fingerprint",
@@ -43,10 +47,12 @@ __all__ = [
     "LeaseExpiry",
     "OnStale",
     "Outcome",
+    "Pending",
     "PreparedEffect",
     "ReadSetEntry",
     "Replay",
     "RolledBack",
+    "Settled",
     "VectorClock",
     "canonical_json",
     "certificate_body",

@@ -133,6 +133,16 @@ class PreparedEffect(Captured):
             agent=self.agent,
         )
 
+    def observed(
+        self, *, vector_clock: VectorClock, entries: tuple[ReadSetEntry, ...], observing: bool
+    ) -> Self:
+        """Return the ticket with what the effect observed late."""
+        ticket = self.model_copy()
+        ticket.__dict__.update(
+            vector_clock=vector_clock, read_set=(*self.read_set, *entries), observing=observing
+        )
+        return ticket
+
     def renewed(self, lease_expires_at: datetime) -> Self:
         """Return the ticket with the end of its renewed lease."""
         return trusted(type(self), {**self.__dict__, "lease_expires_at": lease_expires_at}, self.__pydantic_private__)
@@ -186,13 +196,3 @@ class Held(BaseModel):
     attempt: int
     blockers: tuple[Blocker, ...] = ()
 
-
-class RolledBack(BaseModel):
-    """What an abort did: the state of the effect now, and the dependents that fell with it, as they were before."""
-
-    model_config = ConfigDict(frozen=True)
-
-    intent: str
-    attempt: int
-    state: str
-    dependents: tuple[Blocker, ...] = ()

@@ -1,0 +1,170 @@
+"""What the verdict rows of decisions about speculative effects mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from effectfence_pg.errors import (
+    AttemptMismatch,
+    BranchDecided,
+    ClosureAborted,
+    ClosurePending,
+    ClosureTooLarge,
+    CommitConflict,
+    InvalidRequest,
+    LeaseLost,
+    MovedEntry,
+    NotReconcilable,
+    ReadSetStale,
+    UnknownBranch,
+    UnknownIntent,
+)
+from effectfence_pg.protocol.admission import refuse_at_gates
+from effectfence_pg.protocol.states import BranchState, State
+from effectfence_pg.protocol.verdicts import (
+    blockers,
+    certificate,
+    fallen,
+    require_serializable,
+    require_ticket,
+    stored_clock,
+)
+from effectfence_pg.values import Aborted, Committed, Pending, PreparedEffect, ReadSetEntry, RolledBack
+
+if TYPE_CHECKING:
+    from effectfence_pg.protocol.admission import Admission
+
+
+def interpret_branch(branch: str, row: Any, *, member_limit: int) -> Committed | Aborted | Pending:
+    """The total answer about a branch.
+
+    Raises:
+        UnknownBranch: There is none.
+        ClosureTooLarge: Nothing moved.
+    """
+    require_serializable(row)
+    if row.branch_state is None:
+        raise UnknownBranch(branch=branch)
+    if row.branch_state == BranchState.COMMITTED:
+        return Committed(branch=branch)
+    if row.branch_state == BranchState.ABORTED:
+        return Aborted(branch=branch)
+    return _outcome(row, branch, branch, member_limit)
+
+
+def interpret_intent(intent: str, row: Any, *, member_limit: int) -> Committed | Aborted | Pending:
+    """The same about an intent without a branch.
+
+    Raises:
+        UnknownIntent: There is none.
+        ClosureTooLarge: Nothing moved.
+    """
+    require_serializable(row)
+    if row.seeds == 0:
+        raise UnknownIntent(intent=intent)
+    return _outcome(row, None, intent, member_limit)
+
+
+def _outcome(row: Any, branch: str | None, name: str, member_limit: int) -> Committed | Aborted | Pending:
+    if row.outcome == "too_large":
+        raise ClosureTooLarge(intent=name, limit=member_limit)
+    if row.outcome == "pending":
+        return Pending(branch=branch, blockers=blockers(row.waiting))
+    if row.outcome == "aborted":
+        return Aborted(branch=branch, effects=fallen(row.rolled_back), blockers=blockers(row.dead))
+    return Committed(branch=branch, effects=row.committed)
+
+
+def require_committed(name: str, outcome: Committed | Aborted | Pending) -> Committed:
+    """The answer of promote, which asked for a commit.
+
+    Raises:
+        ClosurePending, ClosureAborted: It was not to be had.
+    """
+    if isinstance(outcome, Pending):
+        raise ClosurePending(intent=name, attempt=1, blockers=outcome.blockers)
+    if isinstance(outcome, Aborted):
+        raise ClosureAborted(intent=name, attempt=1, blockers=outcome.blockers, reason="a member was rolled back")
+    return outcome
+
+
+def interpret_abort_branch(branch: str, row: Any) -> Aborted:
+    """What aborting a branch ended.
+
+    Raises:
+        UnknownBranch: There is none.
+        BranchDecided: It is committed.
+    """
+    require_serializable(row)
+    if row.branch_state is None:
+        raise UnknownBranch(branch=branch)
+    if row.branch_state == BranchState.COMMITTED:
+        raise BranchDecided(branch=branch, state=row.branch_state)
+    return Aborted(branch=branch, effects=fallen(row.rolled_back))
+
+
+def interpret_abort_intent(namespace: str, intent: str, attempt: int, row: Any) -> RolledBack:
+    """What aborting an attempt ended.
+
+    Raises:
+        UnknownIntent, AttemptMismatch, NotReconcilable: There is nothing to roll back.
+        CommitConflict: It is committed.
+    """
+    require_serializable(row)
+    if row.intent is None:
+        raise UnknownIntent(intent=intent)
+    if row.attempt != attempt:
+        raise AttemptMismatch(intent=intent, given=attempt, current=row.attempt)
+    if row.state == State.COMMITTED:
+        raise CommitConflict(
+            intent=intent,
+            attempt=attempt,
+            certificate=certificate(row, namespace, attempt),
+            reason="a committed effect is never rolled back",
+        )
+    if not row.moved and row.state != State.ABORTED:
+        raise NotReconcilable(intent=intent, attempt=attempt, state=row.state, outcome="abort")
+    return RolledBack(intent=intent, attempt=attempt, state=State.ABORTED, effects=fallen(row.rolled_back))
+
+
+def new_entries(prepared: PreparedEffect, entries: tuple[ReadSetEntry, ...]) -> tuple[ReadSetEntry, ...]:
+    """The entries that the effect does not have yet.
+
+    Raises:
+        ReadSetStale: A domain was read before at another number.
+    """
+    known = {entry.domain: entry.seq for entry in prepared.read_set}
+    moved = tuple(
+        MovedEntry(entry.domain, known[entry.domain], entry.seq)
+        for entry in entries
+        if known.get(entry.domain, entry.seq) != entry.seq
+    )
+    if moved:
+        raise ReadSetStale(entries=moved, intent=prepared.intent, attempt=prepared.attempt)
+    if len({entry.domain for entry in entries}) < len(entries):
+        raise InvalidRequest(field="entries", reason="names a domain twice")
+    return tuple(entry for entry in entries if entry.domain not in known)
+
+
+def interpret_late(prepared: PreparedEffect, call: Admission, row: Any) -> PreparedEffect:
+    """The ticket with what was observed late.
+
+    Raises:
+        LeaseLost, ClosureAborted: The effect is not in flight any more.
+        ReadSetStale, ReadSetUnsettled, UnknownIntent: The effect is unchanged; its holder has read dirty data.
+    """
+    require_serializable(row)
+    require_ticket(prepared, row)
+    if row.vector_clock is not None:
+        return prepared.observed(
+            vector_clock=stored_clock(row.vector_clock), entries=call.read_set, observing=row.observing
+        )
+    if row.state == State.ABORTED:
+        raise ClosureAborted(intent=prepared.intent, attempt=prepared.attempt, reason=row.reason)
+    if row.state != State.IN_FLIGHT:
+        reason = row.reason or f"it is {row.state}, and only an effect in flight observes"
+        raise LeaseLost(intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason=reason)
+    refuse_at_gates(call, row)
+    raise LeaseLost(
+        intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason="it changed while it observed"
+    )

@@ -1,0 +1,284 @@
+"""Decisions about speculative effects: promote all of a closure or none of it, or roll it back."""
+
+from functools import cache
+from typing import Final
+
+from sqlalchemy import TextClause
+
+from effectfence_pg.protocol.states import CASCADES_TO, DEAD
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, ROLLED_BACK, listing
+from effectfence_pg.sql.completion import LOGGED, SEALED, UNDONE
+from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
+
+_BY_BRANCH: Final = """
+plan AS MATERIALIZED (
+  SELECT b.state, b.version FROM effectfence.branches b WHERE b.namespace = :namespace AND b.branch_key = :branch_key
+),
+seeds AS MATERIALIZED (
+  SELECT e.intent_key, e.attempt, e.intent, e.state, e.observing, e.branch_key
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state NOT IN ('released', 'superseded')
+    AND EXISTS (SELECT FROM plan WHERE state = 'open')
+)"""
+
+_BY_INTENT: Final = """
+plan AS MATERIALIZED (SELECT CAST(NULL AS text) AS state, CAST(NULL AS bigint) AS version WHERE false),
+seeds AS MATERIALIZED (
+  SELECT e.intent_key, e.attempt, e.intent, e.state, e.observing, e.branch_key
+  FROM effectfence.intents i
+  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key
+)"""
+
+_MEMBERS: Final = """
+reachable AS (
+  SELECT intent_key, attempt, intent, state, branch_key FROM seeds
+  UNION
+  SELECT o.intent_key, o.attempt, o.intent, o.state, o.branch_key
+  FROM reachable
+  JOIN effectfence.edges step
+    ON step.namespace = :namespace AND step.intent_key = reachable.intent_key AND step.attempt = reachable.attempt
+  JOIN effectfence.effects o
+    ON o.namespace = :namespace AND o.intent_key = step.observed_key AND o.attempt = step.observed_attempt
+  WHERE reachable.state <> 'committed'
+),
+members AS MATERIALIZED (
+  SELECT reachable.*, b.state AS branch_state
+  FROM (SELECT * FROM reachable LIMIT :member_limit + 1) AS reachable
+  LEFT JOIN effectfence.branches b
+    ON b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch}
+)"""
+
+
+def _promotion(seeds: str, *, foreign_branch: str) -> TextClause:
+    dead = f"state IN ({states(DEAD)}) OR branch_state = 'aborted'"
+    waits = f"NOT ({dead}) AND (state = 'in_flight' OR branch_state = 'open')"
+    return statement(
+        seeds,
+        _MEMBERS.format(foreign_branch=foreign_branch),
+        f"""
+facts AS MATERIALIZED (
+  SELECT {listing("members", dead)} AS dead, {listing("members", waits)} AS waiting,
+         (SELECT count(*) FROM members) > :member_limit AS too_large
+),
+verdict AS MATERIALIZED (
+  -- All of it commits, all of it aborts, or nothing moves.
+  SELECT CASE WHEN too_large THEN 'too_large'
+              WHEN json_array_length(dead) > 0 THEN 'aborted'
+              WHEN json_array_length(waiting) > 0 THEN 'pending'
+              ELSE 'committed' END AS outcome
+  FROM facts WHERE {SERIALIZABLE}
+),
+locked AS (
+  SELECT e.intent_key, e.attempt, e.state, verdict.outcome
+  FROM verdict CROSS JOIN members
+  JOIN effectfence.effects e
+    ON e.namespace = :namespace AND e.intent_key = members.intent_key AND e.attempt = members.attempt
+  WHERE verdict.outcome = 'committed' AND e.state = 'executed'
+     OR verdict.outcome = 'aborted' AND e.state IN ({states(CASCADES_TO)})
+  ORDER BY e.intent_key, e.attempt
+  FOR NO KEY UPDATE OF e
+),
+updated AS (
+  UPDATE effectfence.effects AS e
+  SET state = locked.outcome, version = e.version + 1, last_operation = :operation,
+      failure = CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' END,
+      reason = CASE WHEN locked.outcome = 'aborted' THEN 'a member of its closure was rolled back' END
+  FROM locked
+  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  RETURNING e.*, locked.state AS from_state, true AS logs,
+            CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' ELSE 'promoted' END AS cause
+),
+decided AS (
+  UPDATE effectfence.branches AS b
+  SET state = verdict.outcome, version = b.version + 1, decided_at = clock_timestamp(), actor = :actor
+  FROM verdict, plan
+  WHERE b.namespace = :namespace AND b.branch_key = :branch_key AND b.version = plan.version AND b.state = 'open'
+    AND verdict.outcome IN ('committed', 'aborted')
+  RETURNING b.state
+),
+{UNDONE.strip()},
+ended AS (
+  SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
+  FROM updated WHERE state = 'aborted'
+  UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+)""",
+        CASCADE,
+        ADVANCE,
+        SEALED.format(over="NULL"),
+        LOGGED.format(reason="reason", evidence="NULL"),
+        verdict=f"""
+SELECT {ISOLATION}, (SELECT state FROM plan) AS branch_state, (SELECT outcome FROM verdict) AS outcome,
+  (SELECT count(*) FROM seeds) AS seeds, (SELECT min(state) FROM seeds) AS seed_state,
+  (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
+  (SELECT count(*) FROM minted) AS minted, facts.dead, facts.waiting, {ROLLED_BACK}
+FROM facts""",
+    )
+
+
+@cache
+def promote_branch() -> TextClause:
+    """Every effect of a branch and of its closure commits in one transaction, or none does."""
+    return _promotion(_BY_BRANCH, foreign_branch="b.branch_key <> :branch_key")
+
+
+@cache
+def promote_intent() -> TextClause:
+    """The same for an intent without a branch: one with a branch is promoted by its branch only."""
+    return _promotion(_BY_INTENT, foreign_branch="true").bindparams(branch_key=None)
+
+
+_ABORT: Final = f"""
+updated AS (
+  UPDATE effectfence.effects AS e
+  SET state = 'aborted', version = e.version + 1, failure = '{{cause}}', reason = :reason, last_operation = :operation
+  FROM locked
+  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  RETURNING e.*, locked.state AS from_state, '{{cause}}' AS cause, true AS logs
+),
+ended AS (
+  SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead FROM updated
+),
+{CASCADE.strip()},
+{ADVANCE.strip()},
+{LOGGED.format(reason=":reason", evidence="NULL").strip()}"""
+
+
+@cache
+def abort_branch() -> TextClause:
+    """Roll back every undecided effect of a branch, and what rests on them. An effect in flight keeps its lease."""
+    return statement(
+        f"""
+plan AS MATERIALIZED (
+  SELECT b.state, b.version FROM effectfence.branches b WHERE b.namespace = :namespace AND b.branch_key = :branch_key
+),
+decided AS (
+  UPDATE effectfence.branches AS b
+  SET state = 'aborted', version = b.version + 1, decided_at = clock_timestamp(), actor = :actor, reason = :reason
+  FROM plan
+  WHERE b.namespace = :namespace AND b.branch_key = :branch_key AND b.version = plan.version AND plan.state = 'open'
+    AND {SERIALIZABLE}
+  RETURNING b.branch_key
+),
+locked AS (
+  SELECT e.intent_key, e.attempt, e.state
+  FROM decided JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = decided.branch_key
+  WHERE e.state IN ({states(CASCADES_TO)})
+  ORDER BY e.intent_key, e.attempt
+  FOR NO KEY UPDATE OF e
+)""",
+        _ABORT.format(cause="branch_aborted"),
+        verdict=f"""
+SELECT {ISOLATION}, (SELECT state FROM plan) AS branch_state, EXISTS (SELECT FROM decided) AS decided, {ROLLED_BACK}""",
+    )
+
+
+@cache
+def abort_intent() -> TextClause:
+    """Roll back one attempt without its holder's ticket, and what rests on it. A committed one is never reached."""
+    return statement(
+        f"""
+mine AS MATERIALIZED (
+  SELECT e.intent, e.attempt, e.state, e.last_operation, i.attempt AS current_attempt,
+         c.hash, c.body, c.minted_at, c.reconciled_over
+  FROM effectfence.intents i
+  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key
+),
+locked AS (
+  SELECT e.intent_key, e.attempt, e.state
+  FROM mine JOIN effectfence.effects e
+    ON e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = mine.attempt
+  WHERE mine.attempt = :attempt AND e.state IN ({states(CASCADES_TO)}) AND {SERIALIZABLE}
+  FOR NO KEY UPDATE OF e
+)""",
+        _ABORT.format(cause="intent_aborted"),
+        verdict=f"""
+SELECT {ISOLATION}, mine.*, EXISTS (SELECT FROM updated) AS moved, {ROLLED_BACK}
+FROM (SELECT 1) AS one LEFT JOIN mine ON true""",
+    )
+
+
+@cache
+def undecided() -> TextClause:
+    """Executed effects that settling may be able to decide. A plain read, like the one for expired leases."""
+    return statement(
+        verdict="""
+SELECT coalesce(array_agg(due.intent_key), '{}') AS keys, coalesce(array_agg(due.attempt), '{}') AS attempts
+FROM (
+  SELECT e.intent_key, e.attempt FROM effectfence.effects e
+  LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
+  WHERE e.namespace = :namespace AND e.state = 'executed' AND coalesce(b.state, 'none') <> 'open'
+    AND (EXISTS (
+           SELECT FROM effectfence.edges g
+           JOIN effectfence.effects o
+             ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+           WHERE g.namespace = e.namespace AND g.intent_key = e.intent_key AND g.attempt = e.attempt
+             AND o.state IN ('failed', 'aborted', 'released', 'superseded'))
+         OR e.commit_asked AND NOT EXISTS (
+           SELECT FROM effectfence.edges g
+           JOIN effectfence.effects o
+             ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+           WHERE g.namespace = e.namespace AND g.intent_key = e.intent_key AND g.attempt = e.attempt
+             AND o.state <> 'committed'))
+  ORDER BY e.executed_at, e.intent_key LIMIT :row_limit) AS due"""
+    )
+
+
+@cache
+def settle() -> TextClause:
+    """Commit the executed effects of the list whose closure is committed by now, abort those with a dead member.
+
+    A committed effect's closure is committed, so what an effect observed directly decides about all of its closure.
+    """
+    return statement(
+        f"""
+candidates AS MATERIALIZED (
+  SELECT e.intent_key, e.attempt, e.commit_asked, coalesce(b.state, 'none') AS branch_state,
+         array_agg(o.state) FILTER (WHERE o.state IS NOT NULL) AS observed_states
+  FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
+  JOIN effectfence.effects e ON e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
+  LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
+  LEFT JOIN effectfence.edges g
+    ON g.namespace = :namespace AND g.intent_key = e.intent_key AND g.attempt = e.attempt
+  LEFT JOIN effectfence.effects o
+    ON o.namespace = :namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+  WHERE e.state = 'executed' AND {SERIALIZABLE}
+  GROUP BY e.intent_key, e.attempt, e.commit_asked, b.state
+),
+locked AS (
+  SELECT e.intent_key, e.attempt, e.state,
+         CASE WHEN c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted' THEN 'aborted'
+              ELSE 'committed' END AS outcome
+  FROM candidates c
+  JOIN effectfence.effects e ON e.namespace = :namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+  WHERE c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted'
+     OR c.commit_asked AND c.branch_state <> 'open' AND coalesce('committed' = ALL (c.observed_states), true)
+  ORDER BY e.intent_key, e.attempt
+  FOR NO KEY UPDATE OF e
+),
+updated AS (
+  UPDATE effectfence.effects AS e
+  SET state = locked.outcome, version = e.version + 1, last_operation = NULL,
+      failure = CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' END,
+      reason = CASE WHEN locked.outcome = 'aborted' THEN 'something it observed was rolled back' END
+  FROM locked
+  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  RETURNING e.*, 'executed' AS from_state, true AS logs,
+            CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' ELSE 'settled' END AS cause
+),
+{UNDONE.strip()},
+ended AS (
+  SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
+  FROM updated WHERE state = 'aborted'
+  UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+)""",
+        CASCADE,
+        ADVANCE,
+        SEALED.format(over="NULL"),
+        LOGGED.format(reason="reason", evidence="NULL"),
+        verdict=f"""
+SELECT {ISOLATION}, (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
+  (SELECT count(*) FROM updated WHERE state = 'aborted') + (SELECT count(*) FROM cascaded) AS aborted""",
+    )

@@ -1,0 +1,124 @@
+"""Decisions about speculative effects, as operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from effectfence_pg.protocol import speculation as deciding
+from effectfence_pg.protocol.verdicts import require_serializable
+from effectfence_pg.sql import branches, late
+from effectfence_pg.sql.operation import Operation
+from effectfence_pg.sql.verbs import FENCE_ACTOR, read_set_text, ticket_parameters
+from effectfence_pg.values import key_of
+
+if TYPE_CHECKING:
+    from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.values import Aborted, Committed, Pending, PreparedEffect, RolledBack
+
+
+def promote_branch(
+    namespace: str, branch: str, *, actor: str, member_limit: int
+) -> Operation[Committed | Aborted | Pending]:
+    """Commit every effect of a branch and of its closure, or abort them all, or say what they wait for."""
+    return Operation(
+        "promote",
+        branches.promote_branch(),
+        _decision(namespace, actor, member_limit) | {"branch_key": key_of(branch)},
+        lambda row: deciding.interpret_branch(branch, row, member_limit=member_limit),
+    )
+
+
+def promote_intent(
+    namespace: str, intent: str, *, actor: str, member_limit: int
+) -> Operation[Committed | Aborted | Pending]:
+    """The same for an intent without a branch and for its closure."""
+    return Operation(
+        "promote",
+        branches.promote_intent(),
+        _decision(namespace, actor, member_limit) | {"intent_key": key_of(intent), "branch_key": None},
+        lambda row: deciding.interpret_intent(intent, row, member_limit=member_limit),
+    )
+
+
+def _decision(namespace: str, actor: str, member_limit: int) -> dict[str, Any]:
+    return {"namespace": namespace, "actor": actor, "member_limit": member_limit, "operation": uuid4()}
+
+
+def abort_branch(namespace: str, branch: str, *, reason: str, actor: str) -> Operation[Aborted]:
+    """Roll back a branch."""
+    parameters = {
+        "namespace": namespace,
+        "branch_key": key_of(branch),
+        "reason": reason,
+        "actor": actor,
+        "operation": uuid4(),
+    }
+    return Operation(
+        "abort_branch",
+        branches.abort_branch(),
+        parameters,
+        lambda row: deciding.interpret_abort_branch(branch, row),
+    )
+
+
+def abort_intent(namespace: str, intent: str, attempt: int, *, reason: str, actor: str) -> Operation[RolledBack]:
+    """Roll back one attempt without its ticket."""
+    parameters = {
+        "namespace": namespace,
+        "intent_key": key_of(intent),
+        "attempt": attempt,
+        "reason": reason,
+        "actor": actor,
+        "operation": uuid4(),
+    }
+    return Operation(
+        "abort_intent",
+        branches.abort_intent(),
+        parameters,
+        lambda row: deciding.interpret_abort_intent(namespace, intent, attempt, row),
+    )
+
+
+def undecided(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list[int]]]:
+    """Which executed effects settling may be able to decide."""
+    return Operation(
+        "undecided",
+        branches.undecided(),
+        {"namespace": namespace, "row_limit": row_limit},
+        lambda row: ([bytes(key) for key in row.keys], list(row.attempts)),
+        writes=False,
+    )
+
+
+def settle(namespace: str, keys: list[bytes], attempts: list[int]) -> Operation[tuple[int, int]]:
+    """Decide them; how many were committed and aborted."""
+
+    def interpret(row: Any) -> tuple[int, int]:
+        require_serializable(row)
+        return int(row.committed), int(row.aborted)
+
+    parameters = {"namespace": namespace, "keys": keys, "attempts": attempts, "actor": FENCE_ACTOR}
+    return Operation("settle", branches.settle(), parameters, interpret)
+
+
+def observe_late(prepared: PreparedEffect, call: Admission) -> Operation[PreparedEffect]:
+    """Add what an effect in flight observed; `call` holds only the new entries and intents."""
+    parameters = {
+        **ticket_parameters(prepared),
+        "parent": None,
+        "branch_key": None,
+        "undoes_key": None,
+        "undoes_attempt": None,
+        "doubted": any(not entry.settled for entry in call.read_set),
+        "read_set": read_set_text(call.read_set),
+        "read_keys": [key_of(entry.domain) for entry in call.read_set],
+        "read_seqs": [entry.seq for entry in call.read_set],
+        "observed_keys": [key_of(intent) for intent in call.request.observes],
+    }
+    return Operation(
+        "observe_late",
+        late.observe_late(),
+        parameters,
+        lambda row: deciding.interpret_late(prepared, call, row),
+    )
