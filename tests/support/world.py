@@ -41,7 +41,11 @@ class World:
 
     def admit(self, intent: str = "charge:1", **more: Any) -> PreparedEffect:
         """The ticket of a new effect in flight."""
-        admission = self.fence.prepare(self.request(intent, **more))
+        return self.admit_request(self.request(intent, **more))
+
+    def admit_request(self, request: EffectRequest) -> PreparedEffect:
+        """The ticket of a request that must be admitted."""
+        admission = self.fence.prepare(request)
         assert isinstance(admission, Fresh)
         return admission.prepared
 
