@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
 
-from effectfence_pg import EffectCert, EffectRequest, EffectStatus, Fence, FenceConfig, Fresh, PreparedEffect
+from effectfence_pg import EffectCert, EffectRequest, EffectStatus, Fence, FenceConfig, Fresh, PreparedEffect, Replay
 from effectfence_pg.values import to_json_value
 from effectfence_pg.values.canonical import canonical_json
 from tests.support.rows import Snapshot, all_of, change, expire_lease, one, rows
+from tests.support.witness import Witness
 
 STATES = (
     "in_flight",
@@ -189,3 +191,14 @@ class World:
     def rows(self) -> Snapshot:
         """Everything stored in this namespace."""
         return rows(self.engine, self.namespace)
+
+
+def perform(world: World, ledger: Witness, run: Callable[[Any], Any], intent: str = "charge:1", **more: Any) -> Any:
+    """What every caller does: ask, run the tool only when told to, report; the recorded result in either case."""
+    verdict = world.fence.prepare(world.request(intent, **more))
+    if isinstance(verdict, Replay):
+        return verdict.certificate.result
+    ledger.happened(intent)
+    certificate = world.fence.commit(verdict.prepared, run(more.get("args")))
+    assert isinstance(certificate, EffectCert)
+    return certificate.result
