@@ -16,17 +16,18 @@ LIMIT_SECONDS = 60.0
 POLL_SECONDS = 0.005
 
 WAITING = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"""
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid() AND pid <> :besides"""
 
 
-def await_waiting(engine: sa.Engine, count: int) -> None:
-    """Return when that many sessions of the database wait for a lock of another one."""
+def await_waiting(engine: sa.Engine, count: int, *, besides: int = 0) -> list[int]:
+    """Return when that many sessions of the database wait for a lock of another one; their process ids."""
     deadline = time.monotonic() + LIMIT_SECONDS
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while (found := connection.scalar(sa.text(WAITING))) != count:
-            assert time.monotonic() < deadline, f"{found} sessions wait for a lock, not {count}"
+        while len(found := list(connection.scalars(sa.text(WAITING), {"besides": besides}))) != count:
+            assert time.monotonic() < deadline, f"{len(found)} sessions wait for a lock, not {count}"
             time.sleep(POLL_SECONDS)
+    return found
 
 
 @contextlib.contextmanager
