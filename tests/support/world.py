@@ -64,13 +64,21 @@ class World:
         it), so it is written behind their back.
         """
         prepared = self.admit(intent, **more)
-        self.edit(
-            intent,
-            state="executed",
-            result=canonical_json(to_json_value(result, field="result")),
-            lease_expires_at=None,
-        )
+        self.execute(intent, result)
         return prepared
+
+    def execute(self, intent: str, result: Any = "done") -> None:
+        """Make an effect in flight an executed one, with the transition that a verb would have written."""
+        text = canonical_json(to_json_value(result, field="result"))
+        self.edit(intent, state="executed", result=text, lease_expires_at=None)
+        change(
+            self.engine,
+            "INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, from_state, to_state, cause, actor) "
+            "SELECT namespace, intent_key, attempt, version, 'in_flight', 'executed', 'executed', agent "
+            "FROM effectfence.effects WHERE namespace = :namespace AND intent = :intent AND state = 'executed'",
+            namespace=self.namespace,
+            intent=intent,
+        )
 
     def put(self, state: str, intent: str = "charge:1", **more: Any) -> PreparedEffect:
         """The ticket of an attempt in that state."""
@@ -91,7 +99,7 @@ class World:
         elif state == "released":
             self.fence.abort(prepared, "never sent", effect="none")
         elif state == "aborted":
-            self.edit(intent, state="executed", result='"done"', lease_expires_at=None)
+            self.execute(intent)
             self.fence.abort(prepared, "rolled back")
         elif state in {"expired", "superseded"}:
             self.expire(intent)
