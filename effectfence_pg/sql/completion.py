@@ -288,11 +288,17 @@ def renew() -> TextClause:
     return statement(
         FOUND,
         f"""
+held AS MATERIALIZED (
+  -- Locked before the clock is read: an UPDATE computes its values before it waits for the row.
+  SELECT e.namespace, e.intent_key, e.attempt FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND {TICKET.format(row="e")} AND e.state = 'in_flight' AND {SERIALIZABLE}
+  FOR NO KEY UPDATE
+),
 updated AS (
   UPDATE effectfence.effects AS e
   SET lease_expires_at = greatest(e.lease_expires_at, clock_timestamp() + e.lease_seconds * interval '1 second'),
       renewed_at = clock_timestamp(), version = e.version + 1
-  WHERE e.namespace = :namespace AND {TICKET.format(row="e")} AND e.state = 'in_flight' AND {SERIALIZABLE}
+  FROM held WHERE e.namespace = held.namespace AND e.intent_key = held.intent_key AND e.attempt = held.attempt
   RETURNING e.lease_expires_at
 )""",
         verdict=f"""

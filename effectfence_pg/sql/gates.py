@@ -9,6 +9,7 @@ from typing import Final
 from effectfence_pg.protocol.states import SETTLED_FOR_GOOD, UNSETTLED
 from effectfence_pg.sql.closures import BLOCKERS_SHOWN, listing
 from effectfence_pg.sql.statements import states
+from effectfence_pg.values.clocks import MAX_COUNT
 
 SETTLED_EVERY: Final = 64
 """The watermark of a domain moves at every number divisible by this: one short index walk for that many admissions."""
@@ -93,13 +94,14 @@ passed AS MATERIALIZED (
 )"""
 """One row of facts and one row that says whether the request may go on."""
 
-CLOCK: Final = """
+CLOCK: Final = f"""
 clock AS MATERIALIZED (
   -- json_each_text and to_json keep every byte of a key; COLLATE "C" sorts by code point in a UTF8 database.
   SELECT '{{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ','
                            ORDER BY ticked.key COLLATE "C") || '}}' AS text
   FROM (
-    SELECT joined.key, max(joined.count) + CASE WHEN joined.key = :agent THEN 1 ELSE 0 END AS count
+    -- A count that others drove to its limit stays there: it must not keep the agent from acting.
+    SELECT joined.key, least(max(joined.count) + CASE WHEN joined.key = :agent THEN 1 ELSE 0 END, {MAX_COUNT}) AS count
     FROM (
       SELECT known.key, CAST(known.value AS numeric) AS count
       FROM json_each_text(CAST({known} AS json)) AS known (key, value)

@@ -86,7 +86,9 @@ def test_who_is_superseded_or_released_is_told_and_what_it_said_is_kept(world: W
                 world.fence.abort(prepared, "connection reset")
             assert refused.value.evidence_kept
         kept = [
-            move for move in world.history(prepared.intent) if move[0] == prepared.attempt and move[3] == "late_evidence"
+            move
+            for move in world.history(prepared.intent)
+            if move[0] == prepared.attempt and move[3] == "late_evidence"
         ]
         assert len(kept) == 1, "said twice, kept once"
     assert world.fence.abort(released, "never sent", effect="none").state == "released"

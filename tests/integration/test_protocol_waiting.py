@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import sqlalchemy as sa
 
 from effectfence_pg import (
     FenceConfig,
@@ -27,7 +28,7 @@ PATIENCE = 20.0
 
 
 @pytest.fixture
-def world(engine, namespace: str) -> World:
+def world(engine: sa.Engine, namespace: str) -> World:
     return World(engine, namespace, FenceConfig(poll_initial_seconds=0.005, poll_max_seconds=0.02))
 
 

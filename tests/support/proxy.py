@@ -133,7 +133,7 @@ class Proxy:
         self.target = conninfo_to_dict(libpq_url(url))
         self.turns = 0
         self.failures: list[str] = []
-        self._cuts: list[Cut] = []
+        self._cuts: list[Cut | None] = []
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._threads: list[threading.Thread] = []
@@ -163,9 +163,9 @@ class Proxy:
         for thread in self._threads:
             thread.join()
 
-    def cut(self, where: Cut) -> None:
-        """Let the next transaction that commits lose its connection there."""
-        self._cuts.append(where)
+    def cut(self, *where: Cut | None) -> None:
+        """Let the next transactions that commit lose their connection there, one after the other; None spares one."""
+        self._cuts.extend(where)
 
     @property
     def pending(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import sqlalchemy as sa
 
@@ -104,18 +104,3 @@ def ask(fence: Fence, request: EffectRequest) -> str:
         return error.code
     assert verdict.replayed, "admitted"
     return "replay"
-
-
-def wal_of(make_fence: Callable[[], Fence], engine: sa.Engine, name: str, count: int) -> dict[str, int]:
-    """Ask `count` times for one case after a vacuum: transaction ids taken and WAL bytes written.
-
-    The fence that `make_fence` gives has seen the database, not the intent.
-    """
-    with make_fence() as fence:
-        request = cases(fence.namespace)[name]
-        ask(fence, request)
-        silence(engine)
-        with used(engine) as found:
-            for _ in range(count):
-                ask(fence, request)
-    return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
 
-from effectfence_pg import EffectCert, EffectRequest, EffectStatus, Fence, FenceConfig, Fresh, PreparedEffect
+from effectfence_pg import EffectCert, EffectRequest, EffectStatus, Fence, FenceConfig, Fresh, PreparedEffect, Replay
 from effectfence_pg.values import to_json_value
 from effectfence_pg.values.canonical import canonical_json
 from tests.support.rows import Snapshot, all_of, change, expire_lease, one, rows
+from tests.support.witness import Witness
 
 STATES = (
     "in_flight",
@@ -41,7 +43,11 @@ class World:
 
     def admit(self, intent: str = "charge:1", **more: Any) -> PreparedEffect:
         """The ticket of a new effect in flight."""
-        admission = self.fence.prepare(self.request(intent, **more))
+        return self.admit_request(self.request(intent, **more))
+
+    def admit_request(self, request: EffectRequest) -> PreparedEffect:
+        """The ticket of a request that must be admitted."""
+        admission = self.fence.prepare(request)
         assert isinstance(admission, Fresh)
         return admission.prepared
 
@@ -58,13 +64,21 @@ class World:
         it), so it is written behind their back.
         """
         prepared = self.admit(intent, **more)
-        self.edit(
-            intent,
-            state="executed",
-            result=canonical_json(to_json_value(result, field="result")),
-            lease_expires_at=None,
-        )
+        self.execute(intent, result)
         return prepared
+
+    def execute(self, intent: str, result: Any = "done") -> None:
+        """Make an effect in flight an executed one, with the transition that a verb would have written."""
+        text = canonical_json(to_json_value(result, field="result"))
+        self.edit(intent, state="executed", result=text, lease_expires_at=None)
+        change(
+            self.engine,
+            "INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, from_state, to_state, cause, actor) "
+            "SELECT namespace, intent_key, attempt, version, 'in_flight', 'executed', 'executed', agent "
+            "FROM effectfence.effects WHERE namespace = :namespace AND intent = :intent AND state = 'executed'",
+            namespace=self.namespace,
+            intent=intent,
+        )
 
     def put(self, state: str, intent: str = "charge:1", **more: Any) -> PreparedEffect:
         """The ticket of an attempt in that state."""
@@ -85,7 +99,7 @@ class World:
         elif state == "released":
             self.fence.abort(prepared, "never sent", effect="none")
         elif state == "aborted":
-            self.edit(intent, state="executed", result='"done"', lease_expires_at=None)
+            self.execute(intent)
             self.fence.abort(prepared, "rolled back")
         elif state in {"expired", "superseded"}:
             self.expire(intent)
@@ -185,3 +199,14 @@ class World:
     def rows(self) -> Snapshot:
         """Everything stored in this namespace."""
         return rows(self.engine, self.namespace)
+
+
+def perform(world: World, ledger: Witness, run: Callable[[Any], Any], intent: str = "charge:1", **more: Any) -> Any:
+    """What every caller does: ask, run the tool only when told to, report; the recorded result in either case."""
+    verdict = world.fence.prepare(world.request(intent, **more))
+    if isinstance(verdict, Replay):
+        return verdict.certificate.result
+    ledger.happened(intent)
+    certificate = world.fence.commit(verdict.prepared, run(more.get("args")))
+    assert isinstance(certificate, EffectCert)
+    return certificate.result
