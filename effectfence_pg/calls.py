@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
-from effectfence_pg.protocol.admission import Admission, effective_read_set
+from effectfence_pg.protocol.admission import Admission, Target, effective_read_set
 from effectfence_pg.protocol.reconciliation import Judgement
+from effectfence_pg.protocol.speculation import Undoable, new_entries
 from effectfence_pg.protocol.verdicts import require_own
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.values import (
     MAX_LEASE_SECONDS,
     MAX_NAMESPACE_BYTES,
@@ -25,6 +27,7 @@ from effectfence_pg.values import (
     check_name,
     parse_prepared,
     parse_request,
+    read_json,
     to_json_value,
 )
 
@@ -33,11 +36,22 @@ if TYPE_CHECKING:
     from enum import StrEnum
 
     from effectfence_pg.sql.operation import Operation
-    from effectfence_pg.values import EffectCert, EffectRequest, EffectStatus, Held, ReadSetEntry, RolledBack
+    from effectfence_pg.values import (
+        Aborted,
+        Committed,
+        EffectCert,
+        EffectRequest,
+        EffectStatus,
+        Held,
+        Pending,
+        ReadSetEntry,
+        RolledBack,
+    )
 
 E_ = TypeVar("E_", bound="StrEnum")
 
 MAX_REASON_BYTES = 16_384
+MAX_ATTEMPT = 2**31 - 1
 
 
 class Calls:
@@ -55,9 +69,9 @@ class Calls:
         """One call of prepare, with a token of its own."""
         request = parse_request(given)
         request.check(self.config)
-        for field in ("branch", "compensation"):
-            if getattr(request, field) is not None:
-                raise InvalidRequest(field=field, reason="is not supported by this release")
+        return self._admission(request)
+
+    def _admission(self, request: EffectRequest, undoes: Target | None = None) -> Admission:
         return Admission(
             request=request,
             namespace=self.namespace,
@@ -65,6 +79,7 @@ class Calls:
             lease_seconds=request.lease_seconds or self.config.lease_seconds,
             on_lease_expiry=request.on_lease_expiry or self.config.on_lease_expiry,
             read_set=effective_read_set(request),
+            undoes=undoes,
         )
 
     def ticket(self, given: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
@@ -79,10 +94,13 @@ class Calls:
         """A commit with its result as canonical text."""
         prepared = self.ticket(given)
         mode = choice(ClosureMode, closure, "closure")
-        if mode == ClosureMode.PROMOTE:
-            raise InvalidRequest(field="closure", reason="promote is not supported by this release")
         text = self._result(prepared.intent, result)
-        return verbs.commit(prepared, text, asked=mode != ClosureMode.HOLD)
+        limit = self.config.max_closure_members
+        decide = verbs.commit(prepared, text, asked=mode != ClosureMode.HOLD, member_limit=limit)
+        if mode != ClosureMode.PROMOTE:
+            return decide
+        held = verbs.commit(prepared, text, asked=False, member_limit=limit)
+        return speculation.commit_promoted(held, decide, prepared, member_limit=limit)
 
     def _result(self, intent: str, result: Any) -> str:
         try:
@@ -98,6 +116,82 @@ class Calls:
         known = choice(AbortEffect, effect, "effect")
         checked = check_name(reason, field="reason", max_bytes=MAX_REASON_BYTES)
         return verbs.abort(self.ticket(given), checked, no_effect=known == AbortEffect.NONE)
+
+    def observe_late(
+        self,
+        given: PreparedEffect | Mapping[str, Any],
+        entries: tuple[ReadSetEntry | Mapping[str, Any], ...],
+        intents: tuple[str, ...],
+    ) -> Operation[PreparedEffect]:
+        """What an effect in flight observed since, as entries and intents that it does not have yet."""
+        prepared = self.ticket(given)
+        # The request that would have observed them from the start is checked in the same way.
+        request = parse_request(
+            {
+                "intent": prepared.intent,
+                "domain": prepared.domain,
+                "tool": prepared.tool,
+                "agent": prepared.agent,
+                "read_set": list(entries),
+                "observes": list(intents),
+            }
+        )
+        request.check(self.config)
+        added = new_entries(prepared, request.read_set)
+        call = replace(self._admission(request), read_set=added)
+        return speculation.observe_late(prepared, call)
+
+    def promotion(
+        self, intent: str | None, branch: str | None, actor: str
+    ) -> tuple[str, Operation[Committed | Aborted | Pending]]:
+        """What is promoted, and how."""
+        check_name(actor, field="actor")
+        limit = self.config.max_closure_members
+        if (intent is None) == (branch is None):
+            raise InvalidRequest(field="intent", reason="or a branch is what is promoted: give one of the two")
+        if branch is not None:
+            check_name(branch, field="branch")
+            return branch, speculation.promote_branch(self.namespace, branch, actor=actor, member_limit=limit)
+        name = check_name(intent, field="intent")
+        return name, speculation.promote_intent(self.namespace, name, actor=actor, member_limit=limit)
+
+    def abort_branch(self, branch: str, reason: str, actor: str) -> Operation[Aborted]:
+        """A decision against a branch."""
+        check_name(branch, field="branch")
+        check_name(actor, field="actor")
+        checked = check_name(reason, field="reason", max_bytes=MAX_REASON_BYTES)
+        return speculation.abort_branch(self.namespace, branch, reason=checked, actor=actor)
+
+    def abort_intent(self, intent: str, attempt: int, reason: str, actor: str) -> Operation[RolledBack]:
+        """A decision against an attempt."""
+        check_name(intent, field="intent")
+        check_name(actor, field="actor")
+        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
+        checked = check_name(reason, field="reason", max_bytes=MAX_REASON_BYTES)
+        return speculation.abort_intent(self.namespace, intent, attempt, reason=checked, actor=actor)
+
+    def target(self, intent: str, attempt: int) -> Operation[Undoable]:
+        """A read of what a compensation would undo."""
+        check_name(intent, field="intent")
+        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
+        return speculation.target(self.namespace, intent, attempt)
+
+    def compensation(self, target: Undoable, agent: str, tool: str | None, args: Any) -> Admission:
+        """The admission of a compensation, as an effect of its own."""
+        plan = target.compensation
+        if tool is None and plan is None:
+            raise InvalidRequest(field="tool", reason="is required: no compensation was registered")
+        request = parse_request(
+            {
+                "intent": target.compensating_intent,
+                "domain": target.domain,
+                "tool": tool or (plan.tool if plan else ""),
+                "agent": agent,
+                "args": args if args is not None else (read_json(plan.args_text) if plan else {}),
+            }
+        )
+        request.check(self.config)
+        return self._admission(request, undoes=Target(target.intent, target.attempt))
 
     def observe(self, domains: tuple[str, ...]) -> Operation[tuple[ReadSetEntry, ...]]:
         """A read of the numbers of domains."""
@@ -130,7 +224,7 @@ class Calls:
         """An operator's judgement of one attempt."""
         check_name(intent, field="intent")
         check_name(operator, field="operator")
-        _check_number(attempt, "attempt", 1, 2**31 - 1)
+        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
         judged = choice(Outcome, outcome, "outcome")
         known = _check_basis(judged, basis)
         if result is not None and judged != Outcome.HAPPENED:
@@ -143,7 +237,14 @@ class Calls:
             raise InvalidRequest(field="evidence", reason=f"is longer than {self.config.max_args_bytes} bytes")
         text = None if result is None else self._result(intent, result)
         judgement = Judgement(intent=intent, attempt=attempt, outcome=judged, result=text, operation=uuid4())
-        return verbs.reconcile(judgement, namespace=self.namespace, operator=operator, evidence=record, over=over)
+        return verbs.reconcile(
+            judgement,
+            namespace=self.namespace,
+            operator=operator,
+            evidence=record,
+            over=over,
+            member_limit=self.config.max_closure_members,
+        )
 
 
 def _check_basis(outcome: Outcome, basis: str | None) -> str | None:

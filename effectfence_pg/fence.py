@@ -23,6 +23,7 @@ from effectfence_pg.errors import (
 from effectfence_pg.migrate import current, require_version
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql import verbs
+from effectfence_pg.surface import Surface
 from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
 from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Held
 
@@ -36,12 +37,9 @@ if TYPE_CHECKING:
     from effectfence_pg.values import (
         EffectCert,
         EffectRequest,
-        EffectStatus,
         FenceConfig,
         PreparedEffect,
-        ReadSetEntry,
         Replay,
-        RolledBack,
     )
 
 T = TypeVar("T")
@@ -51,9 +49,6 @@ _ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
 
 RECENT_INTENTS = 10_000
 """Intents that this process has seen on record; the next call for one of them looks before it claims."""
-
-SWEEP_BATCH = 500
-"""Expired leases that one transaction of a sweep fences."""
 
 
 def waiting(
@@ -85,7 +80,7 @@ def _never(error: FenceError) -> bool:
     return isinstance(error, ReadSetUnsettled) and any(not entry.blockers for entry in error.entries)
 
 
-class Fence:
+class Fence(Surface):
     """Decides which attempt runs a side effect.
 
     Args:
@@ -126,16 +121,6 @@ class Fence:
                 "application_name": config.application_name,
             },
         )
-
-    @property
-    def namespace(self) -> str:
-        """The tenant that this fence works for."""
-        return self._calls.namespace
-
-    @property
-    def config(self) -> FenceConfig:
-        """Limits and defaults."""
-        return self._calls.config
 
     def close(self) -> None:
         """Close the engine, if this fence made it."""
@@ -213,111 +198,6 @@ class Fence:
         operation = self._calls.commit(prepared, result, closure)
         patience_seconds = timeout if closure == ClosureMode.WAIT else 0.0
         return self._drive(waiting(lambda: operation, patience_seconds, (ClosurePending,), self.config))
-
-    def abort(
-        self, prepared: PreparedEffect | Mapping[str, Any], reason: str, *, effect: str = "unknown"
-    ) -> RolledBack:
-        """Give up an attempt, or roll back what is recorded.
-
-        Args:
-            prepared: The ticket.
-            reason: Why, for people.
-            effect: `unknown` fences the intent; `none` says that nothing happened and makes it runnable again.
-
-        Raises:
-            LeaseLost: Another attempt replaced this one.
-            CommitConflict: It is committed.
-        """
-        return self._run(self._calls.abort(prepared, reason, effect))
-
-    def renew(self, prepared: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
-        """Extend the lease by its length from now, by the database's clock.
-
-        Raises:
-            LeaseLost, ClosureAborted: Stop working: the effect is no longer this holder's.
-        """
-        return self._run(verbs.renew(self._calls.ticket(prepared)))
-
-    def observe(self, *domains: str) -> tuple[ReadSetEntry, ...]:
-        """The number of each domain and whether it is settled, for a read set. Read the number first, then the world."""
-        return self._run(self._calls.observe(domains))
-
-    def current(self, domain: str) -> int:
-        """The last number given in a domain, 0 when it was never touched. A pure read: it creates nothing."""
-        return self.observe(domain)[0].seq
-
-    def reserve(self, domain: str, expected_seq: int) -> int:
-        """The bare compare-and-set: take the next number of a domain if the last one is still the expected one.
-
-        Raises:
-            DomainRace: It is not.
-        """
-        return self._run(self._calls.reserve(domain, expected_seq))
-
-    def status(self, intent: str) -> EffectStatus:
-        """Where the current attempt of an intent stands.
-
-        Raises:
-            UnknownIntent: There is none.
-        """
-        return self._run(self._calls.status(intent))
-
-    def reconcile(
-        self,
-        intent: str,
-        *,
-        attempt: int,
-        outcome: str,
-        evidence: Any,
-        operator: str,
-        result: Any = None,
-        basis: str | None = None,
-        over: bool = False,
-    ) -> EffectStatus:
-        """Record what really happened to a fenced attempt, and act on it.
-
-        Args:
-            intent: The intent.
-            attempt: The attempt that was judged; another current one is refused.
-            outcome: `happened`, `did_not_happen` or `compensated`.
-            evidence: Any JSON value: how it is known.
-            operator: Who says so.
-            result: What it returned, for `happened`; not needed when a result is on record.
-            basis: For `did_not_happen`: `holder_dead` or `fenced_downstream`.
-            over: For `happened`: mint the certificate although something it observed was rolled back.
-
-        Raises:
-            UnknownIntent, AttemptMismatch, NotReconcilable: There is nothing to judge, or another attempt.
-            IntentInFlight: Its tool may still be running.
-            ClosureAborted, CommitConflict: What it observed was rolled back; another result is on record.
-        """
-        judgement = self._calls.reconcile(
-            intent,
-            attempt=attempt,
-            outcome=outcome,
-            result=result,
-            evidence=evidence,
-            operator=operator,
-            basis=basis,
-            over=over,
-        )
-        self._run(judgement)
-        return self.status(intent)
-
-    def clear(self, intent: str, *, attempt: int, basis: str, evidence: Any, operator: str) -> EffectStatus:
-        """Record that a fenced attempt did not happen: the intent is runnable again. See `reconcile`."""
-        return self.reconcile(
-            intent, attempt=attempt, outcome="did_not_happen", evidence=evidence, operator=operator, basis=basis
-        )
-
-    def sweep(self) -> int:
-        """Fence every effect of the namespace whose lease ran out; how many there were. Safe from many processes."""
-        fenced = 0
-        while True:
-            keys, attempts = self._run(verbs.expired(self.namespace, SWEEP_BATCH))
-            if not keys:
-                return fenced
-            fenced += self._run(verbs.fence_expired(self.namespace, keys, attempts))
 
     def stats(self) -> FenceStats:
         """What this fence saw: admitted, replayed, refused by cause, prevented. Durable figures are in transitions."""

@@ -11,6 +11,7 @@ from effectfence_pg.calls import Calls
 from effectfence_pg.errors import SerializationConflict
 from effectfence_pg.sql import verbs
 from effectfence_pg.sql.operation import following
+from effectfence_pg.surface import Surface
 from effectfence_pg.transactions import MAX_STEPS, is_retryable, translate
 
 if TYPE_CHECKING:
@@ -22,14 +23,11 @@ if TYPE_CHECKING:
     from effectfence_pg.values import (
         EffectCert,
         EffectRequest,
-        EffectStatus,
         FenceConfig,
         Fresh,
         Held,
         PreparedEffect,
-        ReadSetEntry,
         Replay,
-        RolledBack,
     )
 
 T = TypeVar("T")
@@ -37,7 +35,7 @@ T = TypeVar("T")
 __all__ = ["FenceRepository", "is_retryable"]
 
 
-class FenceRepository:
+class FenceRepository(Surface):
     """The verbs of the fence on a connection of yours, for example `session.connection()`.
 
     BEGIN and COMMIT are yours: it never commits, never rolls back and never retries. The transaction must be SERIALIZABLE.
@@ -52,11 +50,6 @@ class FenceRepository:
         self._connection = connection
         self._calls = Calls(namespace, config)
 
-    @property
-    def namespace(self) -> str:
-        """The tenant that this repository works for."""
-        return self._calls.namespace
-
     def prepare(self, request: EffectRequest | Mapping[str, Any]) -> Fresh | Replay:
         """Admit, replay or refuse one attempt. See `Fence.prepare`."""
         return self._run(verbs.prepare(self._calls.admission(request)))
@@ -66,65 +59,6 @@ class FenceRepository:
     ) -> EffectCert | Held:
         """Record the result and mint the certificate, with the caller's COMMIT. See `Fence.commit`."""
         return self._run(self._calls.commit(prepared, result, closure))
-
-    def abort(
-        self, prepared: PreparedEffect | Mapping[str, Any], reason: str, *, effect: str = "unknown"
-    ) -> RolledBack:
-        """Give up an attempt. See `Fence.abort`."""
-        return self._run(self._calls.abort(prepared, reason, effect))
-
-    def renew(self, prepared: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
-        """Extend the lease. See `Fence.renew`."""
-        return self._run(verbs.renew(self._calls.ticket(prepared)))
-
-    def observe(self, *domains: str) -> tuple[ReadSetEntry, ...]:
-        """The number of each domain, for a read set. See `Fence.observe`."""
-        return self._run(self._calls.observe(domains))
-
-    def current(self, domain: str) -> int:
-        """The last number given in a domain. See `Fence.current`."""
-        return self.observe(domain)[0].seq
-
-    def reserve(self, domain: str, expected_seq: int) -> int:
-        """The bare compare-and-set. See `Fence.reserve`."""
-        return self._run(self._calls.reserve(domain, expected_seq))
-
-    def status(self, intent: str) -> EffectStatus:
-        """Where an intent stands. See `Fence.status`."""
-        return self._run(self._calls.status(intent))
-
-    def reconcile(
-        self,
-        intent: str,
-        *,
-        attempt: int,
-        outcome: str,
-        evidence: Any,
-        operator: str,
-        result: Any = None,
-        basis: str | None = None,
-        over: bool = False,
-    ) -> EffectStatus:
-        """Record what really happened. See `Fence.reconcile`."""
-        self._run(
-            self._calls.reconcile(
-                intent,
-                attempt=attempt,
-                outcome=outcome,
-                result=result,
-                evidence=evidence,
-                operator=operator,
-                basis=basis,
-                over=over,
-            )
-        )
-        return self.status(intent)
-
-    def clear(self, intent: str, *, attempt: int, basis: str, evidence: Any, operator: str) -> EffectStatus:
-        """Record that it did not happen. See `Fence.clear`."""
-        return self.reconcile(
-            intent, attempt=attempt, outcome="did_not_happen", evidence=evidence, operator=operator, basis=basis
-        )
 
     def _run(self, operation: Operation[T]) -> T:
         for _ in range(MAX_STEPS):

@@ -14,9 +14,9 @@ from effectfence_pg.errors import (
 )
 from effectfence_pg.protocol.states import Cause, State
 from effectfence_pg.protocol.verdicts import (
-    fallen,
     blockers,
     certificate,
+    fallen,
     moved_entries,
     require_serializable,
     require_ticket,

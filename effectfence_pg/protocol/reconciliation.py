@@ -55,7 +55,8 @@ def interpret_reconcile(judgement: Judgement, row: Any) -> Fence | None:
 
 
 def _refuse(judgement: Judgement, row: Any) -> None:
-    if judgement.outcome == Outcome.HAPPENED and row.state in {State.FAILED, State.ABORTED}:
+    fenced = row.state in {State.FAILED, State.ABORTED}
+    if judgement.outcome == Outcome.HAPPENED and fenced and not row.being_undone:
         if row.known_result is None:
             raise InvalidRequest(field="result", reason="is required: no result of this attempt is on record")
         if judgement.result is not None and row.result not in {None, judgement.result}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from effectfence_pg.errors import (
@@ -29,10 +30,47 @@ from effectfence_pg.protocol.verdicts import (
     require_ticket,
     stored_clock,
 )
-from effectfence_pg.values import Aborted, Committed, Pending, PreparedEffect, ReadSetEntry, RolledBack
+from effectfence_pg.values import (
+    Aborted,
+    Committed,
+    Compensation,
+    Pending,
+    PreparedEffect,
+    ReadSetEntry,
+    RolledBack,
+    key_of,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from effectfence_pg.protocol.admission import Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Undoable:
+    """What is known of the attempt that a compensation would undo."""
+
+    intent: str
+    attempt: int
+    domain: str
+    compensation: Compensation | None
+
+    @property
+    def compensating_intent(self) -> str:
+        """The name of the compensation, for people: its key are the columns that name what it undoes."""
+        return f"compensation:{self.attempt}:{key_of(self.intent).hex()}"
+
+
+def interpret_target(intent: str, attempt: int, row: Any) -> Undoable:
+    """The attempt to undo.
+
+    Raises:
+        UnknownIntent: There is no such attempt.
+    """
+    if row.intent is None:
+        raise UnknownIntent(intent=intent)
+    plan = None if row.compensation is None else Compensation.model_validate(read_json(row.compensation))
+    return Undoable(intent=intent, attempt=attempt, domain=row.domain, compensation=plan)
 
 
 def interpret_branch(branch: str, row: Any, *, member_limit: int) -> Committed | Aborted | Pending:

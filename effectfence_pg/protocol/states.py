@@ -70,6 +70,7 @@ DEAD: Final = (State.FAILED, State.ABORTED, State.RELEASED, State.SUPERSEDED)
 UNSETTLED: Final = (State.IN_FLIGHT, State.FAILED, State.ABORTED)
 """While an effect of a domain is in one of these, what the domain holds cannot be relied on."""
 
+
 class BranchState(StrEnum):
     """Where a branch stands; it is decided once."""
 

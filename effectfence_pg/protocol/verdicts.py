@@ -71,18 +71,13 @@ def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
 
 
 def require_own(prepared: PreparedEffect, namespace: str) -> None:
-    """Refuse another tenant's ticket, or one with a branch that no admission gave it, before any database work.
+    """Refuse another tenant's ticket before any database work.
 
     Raises:
-        TicketMismatch: The ticket names another namespace, or a branch.
+        TicketMismatch: The ticket names another namespace.
     """
-    differing = [
-        name
-        for name, given, stored in (("namespace", prepared.namespace, namespace), ("branch", prepared.branch, None))
-        if given != stored
-    ]
-    if differing:
-        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=tuple(differing))
+    if prepared.namespace != namespace:
+        raise TicketMismatch(intent=prepared.intent, attempt=prepared.attempt, fields=("namespace",))
 
 
 def require_ticket(prepared: PreparedEffect, row: Any) -> None:
@@ -103,6 +98,7 @@ def require_ticket(prepared: PreparedEffect, row: Any) -> None:
         "args": (prepared.args_digest, bytes(row.args_digest)),
         "fingerprint": (prepared.fingerprint, bytes(row.args_digest).hex()),
         "agent": (prepared.agent, row.agent),
+        "branch": (prepared.branch, row.branch),
     }
     differing = [name for name, (given, stored) in pairs.items() if given != stored]
     if "args" in differing and ("domain" in differing or "tool" in differing):

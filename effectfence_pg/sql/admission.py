@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.closures import ADVANCE, CASCADE
-from effectfence_pg.sql.gates import CLOCK, GATES, SETTLED_WATERMARK
+from effectfence_pg.sql.gates import GATES, SETTLED_WATERMARK, clock
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
 _CLAIM: Final = """
@@ -79,7 +79,6 @@ linked AS (
 )"""
 
 
-
 def _resting(*, took_over: str) -> str:
     """The effect of a request that rests on something, with what belongs to a plan."""
     return _EFFECT.format(
@@ -120,7 +119,7 @@ def prepare(*, rests: bool) -> TextClause:
     `prior` is read only when the claim came back empty: on the fresh path its scan never runs.
     """
     return statement(
-        *((GATES, CLOCK.format(known=":known_clock")) if rests else ()),
+        *((GATES, clock(":known_clock")) if rests else ()),
         _CLAIM.format(
             condition=f"{SERIALIZABLE} AND (SELECT ok FROM passed)" if rests else SERIALIZABLE,
             columns=_UNDOES_COLUMNS if rests else "",
@@ -155,7 +154,7 @@ def reopen() -> TextClause:
     """The admission of a new attempt of an intent whose last one is released: a compare-and-set on the intent's version."""
     return statement(
         GATES,
-        CLOCK.format(known=":known_clock"),
+        clock(":known_clock"),
         f"""
 closed AS MATERIALIZED (
   SELECT i.version AS intent_version
@@ -184,7 +183,7 @@ def takeover() -> TextClause:
     """The same admission over an attempt whose lease ran out: it is superseded only if the gates pass."""
     return statement(
         GATES,
-        CLOCK.format(known=":known_clock"),
+        clock(":known_clock"),
         """
 old AS (
   UPDATE effectfence.effects AS e

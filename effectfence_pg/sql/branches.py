@@ -282,3 +282,15 @@ ended AS (
 SELECT {ISOLATION}, (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
   (SELECT count(*) FROM updated WHERE state = 'aborted') + (SELECT count(*) FROM cascaded) AS aborted""",
     )
+
+
+@cache
+def target() -> TextClause:
+    """What a compensation would undo."""
+    return statement(
+        verdict="""
+SELECT e.intent, e.domain, e.compensation
+FROM (SELECT 1) AS one
+LEFT JOIN effectfence.effects e
+  ON e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = :attempt"""
+    )

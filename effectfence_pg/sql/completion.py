@@ -5,11 +5,20 @@ from typing import Final
 
 from sqlalchemy import TextClause
 
-from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, ROLLED_BACK, TOO_LARGE, UNDECIDED_MEMBERS
+from effectfence_pg.sql.closures import (
+    ADVANCE,
+    CASCADE,
+    CLOSURE,
+    DEAD_MEMBERS,
+    ROLLED_BACK,
+    TOO_LARGE,
+    UNDECIDED_MEMBERS,
+)
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
 TICKET: Final = """{row}.intent_key = :intent_key AND {row}.attempt = :attempt AND {row}.token = :token
-    AND {row}.domain_key = :domain_key AND {row}.seq = :seq AND {row}.args_digest = :args_digest AND {row}.agent = :agent"""
+    AND {row}.domain_key = :domain_key AND {row}.seq = :seq AND {row}.args_digest = :args_digest AND {row}.agent = :agent
+    AND {row}.branch IS NOT DISTINCT FROM :branch"""
 
 FOUND: Final = """
 found AS MATERIALIZED (
@@ -62,8 +71,8 @@ logged AS (
 )"""
 
 FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, found.seq, found.tool, found.args_digest,
-  found.agent, found.read_set, found.result, found.failure, found.reason, found.lease_expires_at, found.last_operation,
-  found.took_over"""
+  found.agent, found.branch, found.read_set, found.result, found.failure, found.reason, found.lease_expires_at,
+  found.last_operation, found.took_over"""
 
 _STORED: Final = """stored AS (
   SELECT c.hash, c.body, c.minted_at, c.attempt, c.reconciled_over FROM mine

@@ -45,8 +45,8 @@ KEPT: Final = tuple(
         ("table", "TRUNCATE", "STATEMENT"),
     )
     for statement in (
-        f"CREATE TRIGGER keep_{kind} BEFORE {event} ON effectfence.{table} "
-        f"FOR EACH {level} EXECUTE FUNCTION effectfence.refuse_change()",
+        f"""CREATE TRIGGER keep_{kind} BEFORE {event} ON effectfence.{table}
+        FOR EACH {level} EXECUTE FUNCTION effectfence.refuse_change()""",
         f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER keep_{kind}",
     )
 )
@@ -57,7 +57,8 @@ COMMENTS: Final = (
     "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
-    "COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates, edges and transitions append-only, and every row of the other tables'",
+    """COMMENT ON FUNCTION effectfence.refuse_change() IS
+    'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
 )
 
 UNRESOLVED: Final = """

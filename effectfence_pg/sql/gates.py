@@ -28,7 +28,7 @@ open_effects AS (
     ON e.namespace = :namespace AND e.domain_key = live.domain_key AND e.seq > live.settled_seq
   WHERE e.state IN ({states(UNSETTLED)}, 'executed') AND e.intent_key <> :intent_key
     -- A compensation undoes by meaning: what its target unsettles is what it is there for.
-    AND NOT (e.intent_key = coalesce(:undoes_key, '') AND e.attempt = coalesce(:undoes_attempt, 0))
+    AND (e.intent_key = :undoes_key AND e.attempt = :undoes_attempt) IS NOT TRUE
 ),
 named AS (
   SELECT asked.intent_key AS asked_key, e.intent_key, e.attempt, e.intent, e.state, e.vector_clock
@@ -94,7 +94,10 @@ passed AS MATERIALIZED (
 )"""
 """One row of facts and one row that says whether the request may go on."""
 
-CLOCK: Final = f"""
+
+def clock(known: str) -> str:
+    """`known` joined with the clocks of everything observed, ticked for the agent, as canonical JSON."""
+    return f"""
 clock AS MATERIALIZED (
   -- json_each_text and to_json keep every byte of a key; COLLATE "C" sorts by code point in a UTF8 database.
   SELECT '{{' || string_agg(CAST(to_json(ticked.key) AS text) || ':' || ticked.count, ','
@@ -114,7 +117,7 @@ clock AS MATERIALIZED (
     GROUP BY joined.key
   ) AS ticked
 )"""
-"""known_clock joined with the clocks of everything observed, ticked for the agent, as canonical JSON."""
+
 
 SETTLED_WATERMARK: Final = f"""
 CASE WHEN (d.seq + 1) % {SETTLED_EVERY} = 0 THEN coalesce((

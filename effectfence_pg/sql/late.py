@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.completion import FOUND, FOUND_FACTS, TICKET
-from effectfence_pg.sql.gates import CLOCK, GATES
+from effectfence_pg.sql.gates import GATES, clock
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
 
@@ -20,7 +20,7 @@ mine AS MATERIALIZED (
   SELECT found.* FROM found
   WHERE {TICKET.format(row="found")} AND found.state = 'in_flight' AND {SERIALIZABLE} AND (SELECT ok FROM passed)
 )""",
-        CLOCK.format(known="coalesce((SELECT vector_clock FROM mine), '{}')"),
+        clock("coalesce((SELECT vector_clock FROM mine), '{}')"),
         """
 updated AS (
   UPDATE effectfence.effects AS e

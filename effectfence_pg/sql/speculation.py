@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from effectfence_pg.protocol import speculation as deciding
 from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import branches, late
-from effectfence_pg.sql.operation import Operation
+from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.verbs import FENCE_ACTOR, read_set_text, ticket_parameters
-from effectfence_pg.values import key_of
+from effectfence_pg.values import Held, key_of
 
 if TYPE_CHECKING:
     from effectfence_pg.protocol.admission import Admission
-    from effectfence_pg.values import Aborted, Committed, Pending, PreparedEffect, RolledBack
+    from effectfence_pg.protocol.speculation import Undoable
+    from effectfence_pg.values import Aborted, Committed, EffectCert, Pending, PreparedEffect, RolledBack
+
+
+def target(namespace: str, intent: str, attempt: int) -> Operation[Undoable]:
+    """What a compensation would undo."""
+    parameters = {"namespace": namespace, "intent_key": key_of(intent), "attempt": attempt}
+    return Operation(
+        "target",
+        branches.target(),
+        parameters,
+        lambda row: deciding.interpret_target(intent, attempt, row),
+        writes=False,
+    )
+
+
+def commit_promoted(
+    held: Operation[EffectCert | Held],
+    decide: Operation[EffectCert | Held],
+    prepared: PreparedEffect,
+    *,
+    member_limit: int,
+) -> Operation[EffectCert | Held]:
+    """Record the result, promote the closure, and answer as a commit does."""
+    promote = promote_intent(prepared.namespace, prepared.intent, actor=prepared.agent, member_limit=member_limit)
+
+    def promoted(row: Any) -> Then[EffectCert | Held]:
+        promote.interpret(row)
+        return Then(decide)
+
+    promotion = Operation(promote.name, promote.statement, promote.parameters, promoted)
+
+    def watched(operation: Operation[EffectCert | Held]) -> Operation[EffectCert | Held]:
+        def interpret(row: Any) -> EffectCert | Held | Then[EffectCert | Held]:
+            verdict = operation.interpret(row)
+            then = following(verdict)
+            if then is not None:
+                return Then(watched(then))
+            return Then(promotion) if isinstance(verdict, Held) else verdict
+
+        return replace(operation, interpret=interpret)
+
+    return watched(held)
 
 
 def promote_branch(

@@ -182,7 +182,9 @@ effects = Table(
     ),
     _column("admitted_at", DateTime(timezone=True), "Admission, database time after every lock wait"),
     _column("renewed_at", DateTime(timezone=True), "Last renewal of the lease, database time", null=True),
-    _column("executed_at", DateTime(timezone=True), "When the result was recorded while undecided, database time", null=True),
+    _column(
+        "executed_at", DateTime(timezone=True), "When the result was recorded while undecided, database time", null=True
+    ),
     _column("branch_key", LargeBinary, "SHA-256 of the branch", null=True),
     _column("branch", Text, "The speculative plan that the effect belongs to", null=True),
     _column("compensation", Text, "How to undo it by meaning: tool and args, JSON", null=True),

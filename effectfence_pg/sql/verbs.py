@@ -128,7 +128,9 @@ def _plan_parameters(call: Admission) -> dict[str, Any]:
     return {
         "branch": request.branch,
         "branch_key": None if request.branch is None else key_of(request.branch),
-        "compensation": None if plan is None else canonical_json({"args": read_json(plan.args_text), "tool": plan.tool}),
+        "compensation": None
+        if plan is None
+        else canonical_json({"args": read_json(plan.args_text), "tool": plan.tool}),
         "undoes_key": None if target is None else key_of(target.intent),
         "undoes_attempt": None if target is None else target.attempt,
     }
@@ -182,6 +184,7 @@ def ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
         # No row has the empty digest: a ticket that contradicts itself moves nothing, and is told where it was edited.
         "args_digest": prepared.args_digest if consistent else b"",
         "agent": prepared.agent,
+        "branch": prepared.branch,
         "actor": prepared.agent,
     }
 

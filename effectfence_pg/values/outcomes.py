@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from effectfence_pg.errors import Blocker  # noqa: TC001 (pydantic reads it at run time)
+from effectfence_pg.errors import Blocker
 from effectfence_pg.values.requests import Compensation  # noqa: TC001 (pydantic reads it at run time)
 
 

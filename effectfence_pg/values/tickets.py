@@ -133,15 +133,10 @@ class PreparedEffect(Captured):
             agent=self.agent,
         )
 
-    def observed(
-        self, *, vector_clock: VectorClock, entries: tuple[ReadSetEntry, ...], observing: bool
-    ) -> Self:
+    def observed(self, *, vector_clock: VectorClock, entries: tuple[ReadSetEntry, ...], observing: bool) -> Self:
         """Return the ticket with what the effect observed late."""
-        ticket = self.model_copy()
-        ticket.__dict__.update(
-            vector_clock=vector_clock, read_set=(*self.read_set, *entries), observing=observing
-        )
-        return ticket
+        seen = {"vector_clock": vector_clock, "read_set": (*self.read_set, *entries), "observing": observing}
+        return trusted(type(self), {**self.__dict__, **seen}, self.__pydantic_private__)
 
     def renewed(self, lease_expires_at: datetime) -> Self:
         """Return the ticket with the end of its renewed lease."""
@@ -195,4 +190,3 @@ class Held(BaseModel):
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
-

@@ -48,29 +48,47 @@ BEGIN
     USING ERRCODE = 'insufficient_privilege';
 END
 $$""",
-    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.certificates FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.certificates
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.certificates FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.certificates
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.certificates ENABLE ALWAYS TRIGGER keep_table""",
-    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.edges FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.edges
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.edges ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.edges FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.edges
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.edges ENABLE ALWAYS TRIGGER keep_table""",
-    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.transitions FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE UPDATE OR DELETE ON effectfence.transitions
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.transitions FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.transitions
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.transitions ENABLE ALWAYS TRIGGER keep_table""",
-    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.domains FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.branches
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.branches ENABLE ALWAYS TRIGGER keep_rows""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.branches
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """ALTER TABLE effectfence.branches ENABLE ALWAYS TRIGGER keep_table""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.domains
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.domains ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.domains FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.domains
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.domains ENABLE ALWAYS TRIGGER keep_table""",
-    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.effects FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.effects
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.effects ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.effects FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.effects
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.effects ENABLE ALWAYS TRIGGER keep_table""",
-    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.intents FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_rows BEFORE DELETE ON effectfence.intents
+        FOR EACH ROW EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.intents ENABLE ALWAYS TRIGGER keep_rows""",
-    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.intents FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
+    """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.intents
+        FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.intents ENABLE ALWAYS TRIGGER keep_table""",
     """CREATE VIEW effectfence.unresolved AS
 SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at, e.renewed_at,
@@ -116,7 +134,8 @@ LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = 
     """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
-    """COMMENT ON FUNCTION effectfence.refuse_change() IS 'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
+    """COMMENT ON FUNCTION effectfence.refuse_change() IS
+    'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
     """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
     """COMMENT ON VIEW effectfence.certificate_audit IS
     'Every certificate, recomputed: hash, columns, parent, edges against the read set, clocks going up along edges'""",
@@ -132,6 +151,41 @@ def upgrade() -> None:
     encoding = None if context.is_offline_mode() else op.get_bind().scalar(sa.text("SELECT getdatabaseencoding()"))
     if encoding not in {None, "UTF8"}:
         raise DatabaseEncodingError(encoding=str(encoding))
+    op.create_table(
+        "branches",
+        sa.Column(
+            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
+        ),
+        sa.Column("branch_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the branch"),
+        sa.Column(
+            "branch", sa.Text(), nullable=False, comment="A label that groups the speculative effects of one plan"
+        ),
+        sa.Column("state", sa.Text(), nullable=False, comment="open, then committed or aborted, once"),
+        sa.Column(
+            "version",
+            sa.BigInteger(),
+            nullable=False,
+            comment="Optimistic version: the decision is a compare-and-set on it",
+        ),
+        sa.Column(
+            "opened_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            comment="First admission of an effect of it, database time",
+        ),
+        sa.Column("decided_at", sa.DateTime(timezone=True), nullable=True, comment="Database time"),
+        sa.Column("actor", sa.Text(), nullable=True, comment="Who decided"),
+        sa.Column("reason", sa.Text(), nullable=True, comment="Why"),
+        sa.CheckConstraint("state = 'open' OR decided_at IS NOT NULL", name=op.f("ck_branches_decided")),
+        sa.CheckConstraint("state IN ('open', 'committed', 'aborted')", name=op.f("ck_branches_state")),
+        sa.CheckConstraint(
+            "octet_length(namespace) <= 128 AND octet_length(branch) <= 1024", name=op.f("ck_branches_sizes")
+        ),
+        sa.PrimaryKeyConstraint("namespace", "branch_key", name=op.f("pk_branches")),
+        schema="effectfence",
+        comment="Branches: speculative plans, each decided once",
+        postgresql_with={"fillfactor": "80"},
+    )
     op.create_table(
         "certificates",
         sa.Column(
@@ -308,6 +362,24 @@ def upgrade() -> None:
             "renewed_at", sa.DateTime(timezone=True), nullable=True, comment="Last renewal of the lease, database time"
         ),
         sa.Column(
+            "executed_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="When the result was recorded while undecided, database time",
+        ),
+        sa.Column("branch_key", sa.LargeBinary(), nullable=True, comment="SHA-256 of the branch"),
+        sa.Column("branch", sa.Text(), nullable=True, comment="The speculative plan that the effect belongs to"),
+        sa.Column("compensation", sa.Text(), nullable=True, comment="How to undo it by meaning: tool and args, JSON"),
+        sa.Column(
+            "undoes_key",
+            sa.LargeBinary(),
+            nullable=True,
+            comment="For a compensation: the intent of the effect that it undoes",
+        ),
+        sa.Column(
+            "undoes_attempt", sa.Integer(), nullable=True, comment="For a compensation: the attempt that it undoes"
+        ),
+        sa.Column(
             "commit_asked",
             sa.Boolean(),
             nullable=False,
@@ -343,6 +415,14 @@ def upgrade() -> None:
         comment="Effects: one row per admitted attempt of an intent",
         postgresql_with={"fillfactor": "50"},
     )
+    op.create_index(
+        "ix_effects_branch",
+        "effects",
+        ["namespace", "branch_key"],
+        unique=False,
+        schema="effectfence",
+        postgresql_where=sa.text("branch_key IS NOT NULL"),
+    )
     op.create_table(
         "intents",
         sa.Column(
@@ -368,6 +448,15 @@ def upgrade() -> None:
             comment="Optimistic version: every new attempt is a compare-and-set on it",
         ),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, comment="First admission, database time"),
+        sa.Column(
+            "undoes_key",
+            sa.LargeBinary(),
+            nullable=True,
+            comment="For a compensation: the intent of the effect that it undoes",
+        ),
+        sa.Column(
+            "undoes_attempt", sa.Integer(), nullable=True, comment="For a compensation: the attempt that it undoes"
+        ),
         sa.CheckConstraint(
             "octet_length(namespace) <= 128 AND octet_length(intent) <= 1024", name=op.f("ck_intents_sizes")
         ),
@@ -375,6 +464,14 @@ def upgrade() -> None:
         schema="effectfence",
         comment="Intents: one row per logical action",
         postgresql_with={"fillfactor": "80"},
+    )
+    op.create_index(
+        "uq_intents_undoes",
+        "intents",
+        ["namespace", "undoes_key", "undoes_attempt"],
+        unique=True,
+        schema="effectfence",
+        postgresql_where=sa.text("undoes_key IS NOT NULL"),
     )
     op.create_table(
         "transitions",
@@ -473,7 +570,7 @@ def downgrade() -> None:
         op.execute(REFUSE_WHILE_CERTIFICATES)
     for view in ("certificate_audit", "unresolved"):
         op.execute(f"DROP VIEW effectfence.{view}")
-    for table in ("transitions", "certificates", "edges", "effects", "intents", "domains"):
+    for table in ("transitions", "certificates", "edges", "effects", "branches", "intents", "domains"):
         op.drop_table(table, schema="effectfence")
     op.execute("DROP FUNCTION effectfence.refuse_change()")
     op.execute(
