@@ -41,7 +41,8 @@ class FenceRepository(Surface):
     BEGIN and COMMIT are yours: it never commits, never rolls back and never retries. The transaction must be SERIALIZABLE.
 
     Every verb raises `SerializationConflict` when the transaction lost a race (roll back and run all of it again;
-    `is_retryable` recognises the same at your own COMMIT) and `IsolationTooWeak` when it is not SERIALIZABLE.
+    `is_retryable` recognises the same at your own COMMIT), and every one that decides anything raises `IsolationTooWeak`
+    when it is not SERIALIZABLE; `observe`, `current` and `status` are plain reads.
     """
 
     def __init__(
