@@ -69,8 +69,6 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "policy": ("on_lease_expiry", {"on_lease_expiry": "retry"}),
     "stale policy": ("on_stale", {"on_stale": "ignore"}),
     "unknown field": ("lease", {"lease": 60}),
-    "branch for later": ("branch", {"branch": "plan-b"}),
-    "compensation for later": ("compensation", {"compensation": {"tool": "refund"}}),
 }
 
 
@@ -121,7 +119,6 @@ OTHER_VERBS: dict[str, tuple[str, Callable[[Fence, PreparedEffect], object]]] = 
     "abort long": ("reason", lambda fence, ticket: fence.abort(ticket, "x" * 20_000)),
     "abort effect": ("effect", lambda fence, ticket: fence.abort(ticket, "no", effect="some")),
     "commit closure": ("closure", lambda fence, ticket: fence.commit(ticket, 1, closure="hope")),
-    "commit promote": ("closure", lambda fence, ticket: fence.commit(ticket, 1, closure="promote")),
     "reconcile intent": ("intent", lambda fence, _: judge(fence, intent=NUL)),
     "reconcile operator": ("operator", lambda fence, _: judge(fence, operator="x" * 2_000)),
     "reconcile evidence": ("evidence.when", lambda fence, _: judge(fence, evidence={"when": float("nan")})),

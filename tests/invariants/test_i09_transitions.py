@@ -62,6 +62,23 @@ def live(world: World) -> None:
     world.edit("base", state="failed")
     with pytest.raises(ClosureAborted):
         fence.commit(fallen, "done")
+    speculate(world)
+
+
+def speculate(world: World) -> None:
+    """Take effects through every decision about a plan."""
+    fence = world.fence
+    fence.commit(world.admit("kept", branch="kept"), "done")
+    fence.commit(world.admit("waits", observes=["kept"]), "done", closure="hold")
+    with pytest.raises(ClosurePending):
+        fence.commit(world.admit("asked", observes=["kept"]), "done")
+    fence.promote(branch="kept")
+    fence.settle()
+    fence.promote(intent="waits")
+    fence.commit(world.admit("dropped", branch="dropped", compensation={"tool": "undo"}), "done")
+    undone = fence.abort_branch("dropped", "contradicted")
+    assert len(fence.compensate(undone.effects, lambda _ticket: "undone", agent="undoer")) == 1
+    fence.abort_intent("given up", attempt=world.admit("given up").attempt, reason="no longer wanted")
 
 
 def test_the_record_of_every_effect_leads_from_its_admission_to_its_state(world: World) -> None:
