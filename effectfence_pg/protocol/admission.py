@@ -79,6 +79,10 @@ class Replace:
     takeover: bool
 
 
+Verdict = Fresh | Replay | Fence | Undecided | Replace
+"""What prepare can come to: an answer, or one more step."""
+
+
 def effective_read_set(request: EffectRequest) -> tuple[ReadSetEntry, ...]:
     """The read set with `expected_seq` in it, which is short for an entry of the request's own domain."""
     expected = request.expected_seq
@@ -94,7 +98,7 @@ def rests(admission: Admission) -> bool:
     return bool(plan or admission.read_set or request.observes or request.parent)
 
 
-def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undecided | Replace:
+def interpret(admission: Admission, row: Any) -> Verdict:
     """Turn the verdict row into a result, in the order of the gates.
 
     Raises:
@@ -104,7 +108,7 @@ def interpret(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undeci
     if row.fresh_attempt is not None:
         return Fresh(_ticket(admission, row))
     if row.state is not None:
-        return _prior(admission, row)
+        return on_record(admission, row)
     if rests(admission):
         refuse_at_gates(admission, row)
     # Nothing admitted, nothing on record, nothing refused: a rival's row that this snapshot cannot see. Never a win.
@@ -140,7 +144,7 @@ def _ticket(admission: Admission, row: Any) -> PreparedEffect:
     )
 
 
-def _prior(admission: Admission, row: Any) -> Fresh | Replay | Fence | Undecided | Replace:
+def on_record(admission: Admission, row: Any) -> Verdict:
     """Gate 1: what the intent's current attempt says."""
     if row.state == State.RELEASED:
         return Replace(row.attempt, takeover=False)

@@ -93,22 +93,16 @@ def _resting(*, took_over: str) -> str:
 _FRESH: Final = """effect.attempt AS fresh_attempt, effect.seq AS fresh_seq, effect.vector_clock AS fresh_clock,
   effect.observing AS fresh_observing, effect.lease_expires_at AS fresh_lease_expires_at"""
 
-_PRIOR_FACTS: Final = "prior.*"
-
 _GATE_FACTS: Final = """gates.decided_branch, gates.unknown_parent, gates.moved, gates.unsettled, gates.unknown_intents,
   gates.unobservable, gates.target_state, gates.target_live, gates.target_current"""
 
 
-_NO_EFFECT: Final = """CAST(NULL AS integer) AS fresh_attempt"""
-
-
 @cache
 def look() -> TextClause:
-    """The same verdict for an intent that is on record already: a read, at less than half the cost of an empty claim."""
+    """What is on record of an intent: a plain read, at less than half the cost of a claim that comes back empty."""
     return statement(
         _PRIOR.format(unless=""),
-        verdict=f"""
-SELECT {ISOLATION}, {_NO_EFFECT}, {_PRIOR_FACTS} FROM (SELECT 1) AS one LEFT JOIN prior ON true""",
+        verdict="SELECT prior.* FROM (SELECT 1) AS one LEFT JOIN prior ON true",
     )
 
 
@@ -134,7 +128,7 @@ def prepare(*, rests: bool) -> TextClause:
         ),
         *((_EDGES,) if rests else ()),
         verdict=f"""
-SELECT {ISOLATION}, {_FRESH}, {_PRIOR_FACTS}{", " + _GATE_FACTS if rests else ""}
+SELECT {ISOLATION}, {_FRESH}, prior.*{", " + _GATE_FACTS if rests else ""}
 FROM (SELECT 1) AS one LEFT JOIN effect ON true LEFT JOIN prior ON true{" CROSS JOIN gates" if rests else ""}""",
     )
 

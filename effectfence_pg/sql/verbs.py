@@ -48,8 +48,7 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
     request = call.request
     rests = admitting.rests(call)
 
-    def interpret(row: Any) -> Fresh | Replay | Then[Fresh | Replay]:
-        verdict = admitting.interpret(call, row)
+    def onward(verdict: admitting.Verdict) -> Fresh | Replay | Then[Fresh | Replay]:
         if isinstance(verdict, Replace):
             return Then(_replace(call, verdict))
         if isinstance(verdict, Undecided):
@@ -59,11 +58,19 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
         return verdict
 
     if known:
-        keys = {"namespace": call.namespace, "intent_key": request.intent_key}
         return Operation(
-            "prepare", admission.look(), keys, lambda row: interpret(row) if row.attempt else Then(prepare(call))
+            "prepare",
+            admission.look(),
+            {"namespace": call.namespace, "intent_key": request.intent_key},
+            lambda row: onward(admitting.on_record(call, row)) if row.attempt else Then(prepare(call)),
+            writes=False,
         )
-    return Operation("prepare", admission.prepare(rests=rests), _admission_parameters(call, rests=rests), interpret)
+    return Operation(
+        "prepare",
+        admission.prepare(rests=rests),
+        _admission_parameters(call, rests=rests),
+        lambda row: onward(admitting.interpret(call, row)),
+    )
 
 
 def _held(call: Admission) -> Operation[Fresh | Replay]:
