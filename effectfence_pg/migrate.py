@@ -58,6 +58,9 @@ def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_
 
 def _run(database: str | URL | Connection, act: Callable[[Config], None], **attributes: Any) -> None:
     if isinstance(database, Connection):
+        if not database.in_transaction():
+            # alembic commits what it began itself: the transaction is to be the caller's.
+            database.begin()
         act(config(database, **attributes))
         return
     engine = create_engine(normalise_url(database), poolclass=NullPool)
