@@ -128,8 +128,9 @@ QUICK: Final = Scale(
     block_operations=10,
     warm_up_operations=7,
     window_seconds=0.2,
-    stored_intents=200,
-    attempts=200,
+    stored_intents=100,
+    attempts=100,
+    storm_processes=2,
 )
 
 Group = Callable[["Bench"], Generator[Result]]
