@@ -59,6 +59,10 @@ def run_online() -> None:
         return
     engine = create_engine(database_url(), poolclass=NullPool, connect_args=CLIENT_ENCODING)
     with engine.connect() as connection:
+        # For a role called like our schema it is the default one, whose tables would be compared without a schema.
+        connection.execute(text("SET search_path = public"))
+        connection.dialect.default_schema_name = "public"
+        connection.commit()
         run_on(connection)
         connection.commit()
 
