@@ -21,7 +21,7 @@ from effectfence_pg.errors import (
     ReadSetUnsettled,
 )
 from effectfence_pg.migrate import current, require_version
-from effectfence_pg.settings import normalise_url
+from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql import verbs
 from effectfence_pg.surface import Surface
 from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
@@ -116,6 +116,7 @@ class Fence(Surface):
             max_overflow=config.max_overflow,
             pool_timeout=config.retry_deadline_seconds,
             connect_args={
+                **CLIENT_ENCODING,
                 "prepare_threshold": config.prepare_threshold,
                 "connect_timeout": config.connect_timeout_seconds,
                 "application_name": config.application_name,
@@ -235,8 +236,9 @@ class Fence(Surface):
             with self.engine.connect() as connection:
                 encoding = connection.scalar(text("SELECT getdatabaseencoding()"))
                 found = current(connection)
-        except exc.OperationalError as error:
-            raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
+        except (exc.OperationalError, exc.TimeoutError) as error:
+            reason = str(getattr(error, "orig", None) or error)
+            raise DatabaseUnavailable(reason=reason.partition("\n")[0]) from error
         if encoding != "UTF8":
             raise DatabaseEncodingError(encoding=str(encoding))
         require_version(found)

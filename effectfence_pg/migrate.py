@@ -11,7 +11,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, NullPool, create_engine, exc, text
 
 from effectfence_pg.errors import DatabaseUnavailable, SchemaVersionError
-from effectfence_pg.settings import normalise_url
+from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
 
 if TYPE_CHECKING:
@@ -58,9 +58,12 @@ def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_
 
 def _run(database: str | URL | Connection, act: Callable[[Config], None], **attributes: Any) -> None:
     if isinstance(database, Connection):
+        if not database.in_transaction():
+            # alembic commits what it began itself: the transaction is to be the caller's.
+            database.begin()
         act(config(database, **attributes))
         return
-    engine = create_engine(normalise_url(database), poolclass=NullPool)
+    engine = create_engine(normalise_url(database), poolclass=NullPool, connect_args=CLIENT_ENCODING)
     try:
         with engine.begin() as connection:
             act(config(connection, **attributes))

@@ -16,6 +16,8 @@ from effectfence_pg.errors import FenceError
 
 DATABASE_VARIABLE = "EFFECTFENCE_DATABASE_URL"
 DRIVER = "postgresql+psycopg"
+CLIENT_ENCODING = {"client_encoding": "utf8"}
+"""For every connection of ours: with what a SQL_ASCII database offers, the driver would hand out bytes for text."""
 ACCEPTED = ("postgres", "postgresql", DRIVER)
 
 

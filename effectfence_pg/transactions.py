@@ -115,10 +115,9 @@ def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
         try:
             return operation.interpret((yield Execute(operation)))
         except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
-            state = sqlstate(error) or "40001"
+            state = sqlstate(error)
             odd += state in ODD
-            again = state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)
-            if not again:
+            if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started
@@ -150,6 +149,9 @@ def translate(error: Exception) -> Exception:
     if state in UNDEFINED:
         return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
     if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
+        return DatabaseUnavailable(reason=_first_line(error))
+    if state is None and isinstance(getattr(error, "orig", None) or error, psycopg.OperationalError):
+        # The server says why with a SQLSTATE; without one nobody is there to say anything.
         return DatabaseUnavailable(reason=_first_line(error))
     return error
 
@@ -192,7 +194,8 @@ class Executor:
         """
         try:
             pooled = self._engine.raw_connection()
-        except exc.SQLAlchemyError as error:
+        except (exc.SQLAlchemyError, psycopg.Error) as error:
+            # The pool passes on what the driver raised as it is.
             raise _not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
@@ -213,7 +216,7 @@ class Executor:
             pooled.close()
 
 
-def _not_reached(error: exc.SQLAlchemyError) -> Exception:
+def _not_reached(error: Exception) -> Exception:
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     return NotReached(_first_line(error))

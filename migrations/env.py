@@ -8,7 +8,7 @@ from alembic import context
 from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.engine import Connection
 
-from effectfence_pg.settings import given_database
+from effectfence_pg.settings import CLIENT_ENCODING, given_database
 from effectfence_pg.sql.tables import SCHEMA, metadata
 
 LOCK_KEY = 0x0EFFEC7FE9CE
@@ -57,8 +57,12 @@ def run_online() -> None:
     if given is not None:
         run_on(given)
         return
-    engine = create_engine(database_url(), poolclass=NullPool)
+    engine = create_engine(database_url(), poolclass=NullPool, connect_args=CLIENT_ENCODING)
     with engine.connect() as connection:
+        # For a role called like our schema it is the default one, whose tables would be compared without a schema.
+        connection.execute(text("SET search_path = public"))
+        connection.dialect.default_schema_name = "public"
+        connection.commit()
         run_on(connection)
         connection.commit()
 

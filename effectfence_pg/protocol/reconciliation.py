@@ -42,7 +42,8 @@ def interpret_reconcile(judgement: Judgement, row: Any) -> Fence | None:
     require_serializable(row)
     if row.intent is None:
         raise UnknownIntent(intent=judgement.intent)
-    if row.next_state is not None or row.last_operation == judgement.operation:
+    # By its own mark on the judged attempt: when the first answer was lost, a new attempt may be current by now.
+    if row.next_state is not None or row.judged_by == judgement.operation:
         return None
     if row.attempt != judgement.attempt:
         raise AttemptMismatch(intent=judgement.intent, given=judgement.attempt, current=row.attempt)

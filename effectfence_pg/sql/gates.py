@@ -19,13 +19,19 @@ live AS (
   SELECT entry.domain_key, entry.seq, entry.position, coalesce(d.seq, 0) AS live_seq,
          coalesce(d.settled_seq, 0) AS settled_seq
   FROM unnest(:read_keys, :read_seqs) WITH ORDINALITY AS entry (domain_key, seq, position)
-  LEFT JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = entry.domain_key
+  -- OFFSET 0 here and below: one index lookup for each row, whatever the statistics say of a young table. A join may scan the
+  -- whole namespace, and so conflict with everybody.
+  LEFT JOIN LATERAL (
+    SELECT d.seq, d.settled_seq FROM effectfence.domains d
+    WHERE d.namespace = :namespace AND d.domain_key = entry.domain_key OFFSET 0) AS d ON true
 ),
 open_effects AS (
   SELECT e.intent_key, e.attempt, e.intent, e.state, e.vector_clock, live.position
   FROM live
-  JOIN effectfence.effects e
-    ON e.namespace = :namespace AND e.domain_key = live.domain_key AND e.seq > live.settled_seq
+  CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.domain_key = live.domain_key AND e.seq > live.settled_seq
+    ORDER BY e.seq OFFSET 0) AS e
   WHERE e.state IN ({states(UNSETTLED)}, 'executed') AND e.intent_key <> :intent_key
     -- A compensation undoes by meaning: what its target unsettles is what it is there for.
     AND (e.intent_key = :undoes_key AND e.attempt = :undoes_attempt) IS NOT TRUE
@@ -33,9 +39,12 @@ open_effects AS (
 named AS (
   SELECT asked.intent_key AS asked_key, e.intent_key, e.attempt, e.intent, e.state, e.vector_clock
   FROM unnest(:observed_keys) AS asked (intent_key)
-  LEFT JOIN effectfence.intents i ON i.namespace = :namespace AND i.intent_key = asked.intent_key
-  LEFT JOIN effectfence.effects e
-    ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  LEFT JOIN LATERAL (
+    SELECT i.attempt FROM effectfence.intents i
+    WHERE i.namespace = :namespace AND i.intent_key = asked.intent_key OFFSET 0) AS i ON true
+  LEFT JOIN LATERAL (
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = asked.intent_key AND e.attempt = i.attempt OFFSET 0) AS e ON true
 ),
 ancestor AS (
   SELECT e.intent_key, e.attempt, e.vector_clock

@@ -118,8 +118,10 @@ ended AS (
         LOGGED.format(reason="reason", evidence=":evidence"),
         verdict=f"""
 SELECT {ISOLATION}, mine.intent, mine.attempt, mine.current_attempt, mine.state, mine.agent, mine.admitted_at, mine.result,
-  mine.failure, mine.reason, mine.lease_live, mine.lease_expires_at, mine.token, mine.last_operation, mine.known_result,
+  mine.failure, mine.reason, mine.lease_live, mine.lease_expires_at, mine.token, mine.known_result,
   greatest(extract(epoch FROM mine.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
+  (SELECT e.last_operation FROM effectfence.effects e
+   WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = :attempt) AS judged_by,
   decided.next_state, facts.dead, facts.undecided, mine.being_undone
 FROM (SELECT 1) AS one LEFT JOIN mine ON true LEFT JOIN decided ON true CROSS JOIN facts""",
     )

@@ -17,7 +17,7 @@ from effectfence_pg.errors import FenceError
 from effectfence_pg.settings import InvalidDatabaseUrl
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 GROUPS: Final[Mapping[str, Group]] = {
     "core": core.measure,
@@ -30,7 +30,7 @@ GROUPS: Final[Mapping[str, Group]] = {
 EXIT_NO, EXIT_USAGE, EXIT_DATABASE = 1, 2, 3
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the groups that were asked for. Targets are shown; missing one is no failure."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"what to measure: {', '.join(GROUPS)}; all of them")
@@ -41,7 +41,7 @@ def main() -> int:
         metavar="URL",
         help="a server on which a database may be created, and dropped at the end (default: a private one)",
     )
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     for group in given.groups:
         if group not in GROUPS:
             parser.error(f"there is no group {group!r}, only {', '.join(GROUPS)}")

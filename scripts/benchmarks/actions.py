@@ -20,11 +20,20 @@ OTHER_ARGS = ARGS | {"amount_cents": 5000}
 RESULT = {"charge": "charge-0001", "status": "succeeded"}
 LEASE_SECONDS = 3600.0
 
-MAKE_FLOOR = "CREATE TABLE IF NOT EXISTS floor (id bigint PRIMARY KEY, body text NOT NULL) WITH (fillfactor = 50)"
+FLOOR_ROWS = 2000
+MAKE_FLOOR = """
+CREATE TABLE IF NOT EXISTS floor (id bigint PRIMARY KEY, body text NOT NULL) WITH (fillfactor = 50);
+INSERT INTO floor (id, body) SELECT -number, repeat('a', 100) FROM generate_series(1, %d) AS number ON CONFLICT DO NOTHING;
+ANALYZE floor"""
 INSERT = "INSERT INTO floor (id, body) VALUES (%s, %s)"
 UPDATE = "UPDATE floor SET body = %s WHERE id = %s"
 SELECT = "SELECT body FROM floor WHERE id = %s"
 BODIES = ("a" * 100, "b" * 100)
+
+
+def make_floor(connection: psycopg.Connection[Any]) -> None:
+    """The floor's table, with so many rows that no plan reads all of it: that floor would be too high."""
+    connection.execute(MAKE_FLOOR % FLOOR_ROWS)
 
 
 class Floor:

@@ -11,11 +11,11 @@ from statistics import mean, median, quantiles
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.actions import (
-    MAKE_FLOOR,
     OTHER_ARGS,
     Floor,
     backends,
     fresh,
+    make_floor,
     open_fence,
     refused,
     replay,
@@ -82,7 +82,7 @@ def measure(bench: Bench) -> Generator[Result]:
 
 def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
     connection = exits.enter_context(bench.connect(mode))
-    connection.execute(MAKE_FLOOR)
+    make_floor(connection)
     floor = Floor(connection)
     fence = exits.enter_context(open_fence(bench.url_for(mode), connections=1))
     ours, theirs = ServerCpu(backends(fence, 1)), ServerCpu([floor.pid])

@@ -104,6 +104,8 @@ class Scale:
         threads: How many.
         stored_intents: Intents on record before the threads start.
         attempts: Attempts of the storm.
+        storm_processes: Its processes.
+        storm_threads: The threads of each of them.
     """
 
     repetitions: int = 5
@@ -115,6 +117,8 @@ class Scale:
     threads: int = 16
     stored_intents: int = 1000
     attempts: int = 1000
+    storm_processes: int = 4
+    storm_threads: int = 25
 
 
 QUICK: Final = Scale(
@@ -124,8 +128,9 @@ QUICK: Final = Scale(
     block_operations=10,
     warm_up_operations=7,
     window_seconds=0.2,
-    stored_intents=200,
-    attempts=200,
+    stored_intents=100,
+    attempts=100,
+    storm_processes=2,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

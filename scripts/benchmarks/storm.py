@@ -58,7 +58,10 @@ def measure(bench: Bench) -> Generator[Result]:
 
 
 def _storm(bench: Bench, mode: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "effectfence_pg", "storm", "--json", "--attempts", str(bench.scale.attempts)]
+    scale = bench.scale
+    options = {"attempts": scale.attempts, "processes": scale.storm_processes, "threads": scale.storm_threads}
+    command = [sys.executable, "-m", "effectfence_pg", "storm", "--json"]
+    command += [f"--{name}={value}" for name, value in options.items()]
     # Not as an argument: every user of the machine sees those, and the URL has a password.
     surroundings = os.environ | {DATABASE_VARIABLE: bench.url_for(mode).render_as_string(hide_password=False)}
     done = subprocess.run(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.actions import MAKE_FLOOR, Floor, backends, fresh, open_fence
+from benchmarks.actions import Floor, backends, fresh, make_floor, open_fence
 from benchmarks.databases import Bench, ServerCpu
 from benchmarks.results import MODES, Result, Target, median_ratio
 
@@ -69,7 +69,7 @@ class Work:
         """Open one connection of each kind for every thread."""
         self._bench, self._count = bench, bench.scale.threads
         connections = [exits.enter_context(bench.connect(mode)) for _ in range(self._count)]
-        connections[0].execute(MAKE_FLOOR)
+        make_floor(connections[0])
         self._floors = [Floor(connection) for connection in connections]
         self._fence: Fence = exits.enter_context(open_fence(bench.url_for(mode), connections=self._count))
         self._theirs = ServerCpu([floor.pid for floor in self._floors])

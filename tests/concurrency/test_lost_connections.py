@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from effectfence_pg import EffectCert, Fence, FenceConfig, FenceError, Fresh
+from effectfence_pg import DomainRace, EffectCert, Fence, FenceConfig, FenceError, Fresh, IntentFailed
 from tests.support.proxy import Cut, Proxy
 from tests.support.racing import Race, await_waiting, claim_gate
 from tests.support.rows import all_of, one
@@ -252,6 +252,11 @@ def test_a_call_whose_connection_dies_happens_once(case: Case, cut: Cut, proxy: 
     check(case, (cut,), proxy, engine)
 
 
+@each_cut
+def test_so_does_a_call_whose_third_transaction_dies(cut: Cut, proxy: Proxy, engine: sa.Engine) -> None:
+    check(reconcile_of_an_expired_lease, (None, None, cut), proxy, engine)
+
+
 @each(TWO_TRANSACTIONS)
 def test_so_does_a_call_whose_second_transaction_dies(case: Case, cut: Cut, proxy: Proxy, engine: sa.Engine) -> None:
     check(case, (None, cut), proxy, engine)
@@ -285,3 +290,47 @@ def test_a_session_that_is_ended_while_it_waits_is_replaced(engine: sa.Engine, w
     (admitted,) = race.results()
     assert isinstance(admitted, Fresh)
     assert world.moves() == [(None, "in_flight", "admitted")]
+
+
+def lose_the_answer(call: Call, proxy: Proxy, world: World, meanwhile: Callable[[], object]) -> Any:
+    """The result of a call whose answer is lost after its COMMIT, and others act before it can ask again."""
+    with Fence(proxy.url, namespace=world.namespace) as fence:
+        fence.current("nothing")
+        proxy.cut(Cut.AFTER_COMMIT, meanwhile=meanwhile)
+        try:
+            return call(fence)
+        finally:
+            assert (proxy.pending, proxy.failures) == (0, [])
+
+
+@pytest.mark.parametrize("case", [reconcile_did_not_happen, reconcile_compensated], ids=lambda case: case.__name__)
+def test_an_operators_word_that_arrived_stands_when_the_intent_runs_again_before_the_answer(
+    case: Case, proxy: Proxy, world: World
+) -> None:
+    status = lose_the_answer(case(world), proxy, world, lambda: world.commit(result="second"))
+    assert (status.attempt, status.state) == (2, "committed")
+    assert [cause for *_, cause in world.moves()].count(f"reconciled_{case.__name__.removeprefix('reconcile_')}") == 1
+
+
+def test_an_abort_that_arrived_stands_when_the_intent_runs_again_before_the_answer(proxy: Proxy, world: World) -> None:
+    call = abort_without_effect(world)
+    rolled_back = lose_the_answer(call, proxy, world, lambda: world.commit(result="second"))
+    assert (rolled_back.attempt, rolled_back.state) == (1, "released")
+    assert [world.state(attempt=attempt) for attempt in (1, 2)] == ["released", "committed"]
+
+
+def test_an_admission_that_was_fenced_before_its_answer_arrived_runs_nothing(proxy: Proxy, world: World) -> None:
+    def fenced() -> None:
+        world.expire()
+        world.fence.sweep()
+
+    with pytest.raises(IntentFailed):
+        lose_the_answer(admission(world), proxy, world, fenced)
+    assert [after for _, after, _ in world.moves()] == ["in_flight", "failed"]
+
+
+def test_a_number_whose_answer_was_lost_is_given_to_nobody_else(proxy: Proxy, world: World) -> None:
+    """The domain remembers its last reservation only: once others went on, the answer is a refusal, never a second number."""
+    with pytest.raises(DomainRace):
+        lose_the_answer(reserve_the_first_number(world), proxy, world, lambda: world.fence.reserve("of:charge:1", 1))
+    assert world.seq("of:charge:1") == 2

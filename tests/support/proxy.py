@@ -90,6 +90,8 @@ class Link:
             if self._commits(message) and self.cut is None:
                 self.cut = self.proxy.take_cut()
                 if self.cut is Cut.BEFORE_COMMIT:
+                    self.server.close()
+                    self.proxy.before_closing()
                     return False
             self.server.sendall(message)
         return True
@@ -108,6 +110,7 @@ class Link:
             if message.startswith(b"Z"):
                 if not self.committed:
                     self.proxy.failures.append("the transaction that was to be cut after its COMMIT did not commit")
+                self.proxy.before_closing()
                 return False
         return True
 
@@ -134,6 +137,7 @@ class Proxy:
         self.turns = 0
         self.failures: list[str] = []
         self._cuts: list[Cut | None] = []
+        self._meanwhile: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._threads: list[threading.Thread] = []
@@ -163,9 +167,13 @@ class Proxy:
         for thread in self._threads:
             thread.join()
 
-    def cut(self, *where: Cut | None) -> None:
-        """Let the next transactions that commit lose their connection there, one after the other; None spares one."""
+    def cut(self, *where: Cut | None, meanwhile: Callable[[], object] | None = None) -> None:
+        """Let the next transactions that commit lose their connection there, one after the other; None spares one.
+
+        `meanwhile` is what others do before the client can notice.
+        """
         self._cuts.extend(where)
+        self._meanwhile = meanwhile
 
     @property
     def pending(self) -> int:
@@ -187,6 +195,14 @@ class Proxy:
     def take_cut(self) -> Cut | None:
         with self._lock:
             return self._cuts.pop(0) if self._cuts else None
+
+    def before_closing(self) -> None:
+        """Let others act."""
+        if self._meanwhile is not None:
+            try:
+                self._meanwhile()
+            except Exception as error:
+                self.failures.append(f"what others do meanwhile failed: {error!r}")
 
     def _start(self, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, daemon=True)
