@@ -147,12 +147,17 @@ class CommitConflict(FenceError):
     advice: ClassVar[str] = "Use the certificate that is on record; undo it with a compensation if it should not stand."
 
 
+def _subject(error: ClosurePending | ClosureAborted) -> str:
+    return f"intent {error.intent!r} attempt {error.attempt}" if error.branch is None else f"branch {error.branch!r}"
+
+
 class ClosurePending(FenceError):
-    """The effect has run and is on record; what it observed is not decided yet."""
+    """The effect has run and is on record; what it observed is not decided yet. With `branch` it is a whole branch."""
 
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
+    branch: str | None = None
 
     retryable: ClassVar[bool] = True
     advice: ClassVar[str] = (
@@ -161,16 +166,22 @@ class ClosurePending(FenceError):
 
     def _message(self) -> str:
         why = listed(self.blockers) or "its branch is open"
-        return f"intent {self.intent!r} attempt {self.attempt} cannot commit yet: {why}"
+        return f"{_subject(self)} cannot commit yet: {why}"
+
+    def _advice(self) -> str | None:
+        if self.branch is None:
+            return None
+        return "Wait until the named blockers have run or are decided, then promote again; what ran is not run again."
 
 
 class ClosureAborted(FenceError):
-    """The effect observed something that was rolled back, and is rolled back with it."""
+    """The effect observed something that was rolled back, and is rolled back with it. With `branch` it is a whole branch."""
 
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
     reason: str = "something it observed was rolled back"
+    branch: str | None = None
 
     advice: ClassVar[str] = (
         "Do not retry: ask an operator to compensate the effect if it ran, then read again and decide again."
@@ -178,7 +189,7 @@ class ClosureAborted(FenceError):
 
     def _message(self) -> str:
         tail = f" ({listed(self.blockers)})" if self.blockers else ""
-        return f"intent {self.intent!r} attempt {self.attempt} is aborted: {self.reason}{tail}"
+        return f"{_subject(self)} is aborted: {self.reason}{tail}"
 
 
 class ClosureTooLarge(FenceError):

@@ -100,16 +100,19 @@ def interpret_intent(intent: str, row: Any, *, member_limit: int) -> Committed |
     require_serializable(row)
     if row.seeds == 0:
         raise UnknownIntent(intent=intent)
-    return _outcome(row, None, intent, member_limit)
+    return _outcome(row, None, intent, member_limit, attempt=row.seed_attempt)
 
 
-def _outcome(row: Any, branch: str | None, name: str, member_limit: int) -> Committed | Aborted | Pending:
+def _outcome(
+    row: Any, branch: str | None, name: str, member_limit: int, *, attempt: int | None = None
+) -> Committed | Aborted | Pending:
     if row.outcome == "too_large":
         raise ClosureTooLarge(intent=name, limit=member_limit)
     if row.outcome == "pending":
-        return Pending(branch=branch, blockers=blockers(row.waiting))
+        return Pending(branch=branch, attempt=attempt, blockers=blockers(row.waiting))
     if row.outcome == "aborted":
-        return Aborted(branch=branch, effects=fallen(row.rolled_back), blockers=blockers(row.dead))
+        effects = fallen(row.rolled_back)
+        return Aborted(branch=branch, attempt=attempt, effects=effects, blockers=blockers(row.dead))
     return Committed(branch=branch, effects=row.committed)
 
 
@@ -119,11 +122,12 @@ def require_committed(name: str, outcome: Committed | Aborted | Pending) -> Comm
     Raises:
         ClosurePending, ClosureAborted: It was not to be had.
     """
+    if isinstance(outcome, Committed):
+        return outcome
+    facts = {"intent": name, "attempt": outcome.attempt or 1, "blockers": outcome.blockers, "branch": outcome.branch}
     if isinstance(outcome, Pending):
-        raise ClosurePending(intent=name, attempt=1, blockers=outcome.blockers)
-    if isinstance(outcome, Aborted):
-        raise ClosureAborted(intent=name, attempt=1, blockers=outcome.blockers, reason="a member was rolled back")
-    return outcome
+        raise ClosurePending(**facts)
+    raise ClosureAborted(**facts, reason="it or a member of its closure was rolled back")
 
 
 def interpret_abort_branch(branch: str, row: Any) -> Aborted:

@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlalchemy import TextClause
 
-from effectfence_pg.protocol.states import CASCADES_TO, DEAD
-from effectfence_pg.sql.closures import ADVANCE, CASCADE, ROLLED_BACK, listing
+from effectfence_pg.protocol.states import CASCADES_TO, DEAD, State
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, ROLLED_BACK, below, listing
 from effectfence_pg.sql.completion import LOGGED, SEALED, UNDONE
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
 
@@ -34,12 +34,8 @@ _MEMBERS: Final = """
 reachable AS (
   SELECT intent_key, attempt, intent, state, branch_key FROM seeds
   UNION
-  SELECT o.intent_key, o.attempt, o.intent, o.state, o.branch_key
-  FROM reachable
-  JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.intent_key = reachable.intent_key AND step.attempt = reachable.attempt
-  JOIN effectfence.effects o
-    ON o.namespace = :namespace AND o.intent_key = step.observed_key AND o.attempt = step.observed_attempt
+  SELECT observed.intent_key, observed.attempt, observed.intent, observed.state, observed.branch_key
+  FROM reachable CROSS JOIN LATERAL {observed}
   WHERE reachable.state <> 'committed'
 ),
 members AS MATERIALIZED (
@@ -50,12 +46,14 @@ members AS MATERIALIZED (
 )"""
 
 
-def _promotion(seeds: str, *, foreign_branch: str) -> TextClause:
-    dead = f"state IN ({states(DEAD)}) OR branch_state = 'aborted'"
-    waits = f"NOT ({dead}) AND (state = 'in_flight' OR branch_state = 'open')"
+def _promotion(seeds: str, *, foreign_branch: str, falls: tuple[State, ...]) -> TextClause:
+    """`falls`: the states in which a seed is aborted when a member is dead."""
+    # A committed member stands whatever became of its branch. Most members are of no other branch: their state is null.
+    dead = f"state IN ({states(DEAD)}) OR state <> 'committed' AND coalesce(branch_state = 'aborted', false)"
+    waits = "state = 'in_flight' OR state <> 'committed' AND coalesce(branch_state = 'open', false)"
     return statement(
         seeds,
-        _MEMBERS.format(foreign_branch=foreign_branch),
+        _MEMBERS.format(foreign_branch=foreign_branch, observed=below("reachable")),
         f"""
 facts AS MATERIALIZED (
   SELECT {listing("members", dead)} AS dead, {listing("members", waits)} AS waiting,
@@ -71,13 +69,16 @@ verdict AS MATERIALIZED (
 ),
 locked AS (
   SELECT e.intent_key, e.attempt, e.state, verdict.outcome
-  FROM verdict CROSS JOIN members
-  JOIN effectfence.effects e
-    ON e.namespace = :namespace AND e.intent_key = members.intent_key AND e.attempt = members.attempt
-  WHERE verdict.outcome = 'committed' AND e.state = 'executed'
-     OR verdict.outcome = 'aborted' AND e.state IN ({states(CASCADES_TO)})
-  ORDER BY e.intent_key, e.attempt
-  FOR NO KEY UPDATE OF e
+  FROM verdict CROSS JOIN (
+    SELECT intent_key, attempt, (intent_key, attempt) IN (SELECT intent_key, attempt FROM seeds) AS is_seed
+    FROM members ORDER BY intent_key, attempt) AS member
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = member.intent_key AND e.attempt = member.attempt
+      AND (verdict.outcome = 'committed' AND e.state = 'executed'
+           -- What the seeds rest on did not observe what died, and stands.
+           OR verdict.outcome = 'aborted' AND e.state IN ({states(falls)}) AND member.is_seed)
+    OFFSET 0 FOR NO KEY UPDATE) AS e
 ),
 updated AS (
   UPDATE effectfence.effects AS e
@@ -109,7 +110,7 @@ ended AS (
         LOGGED.format(reason="reason", evidence="NULL"),
         verdict=f"""
 SELECT {ISOLATION}, (SELECT state FROM plan) AS branch_state, (SELECT outcome FROM verdict) AS outcome,
-  (SELECT count(*) FROM seeds) AS seeds, (SELECT min(state) FROM seeds) AS seed_state,
+  (SELECT count(*) FROM seeds) AS seeds, (SELECT min(attempt) FROM seeds) AS seed_attempt,
   (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
   (SELECT count(*) FROM minted) AS minted, facts.dead, facts.waiting, {ROLLED_BACK}
 FROM facts""",
@@ -119,13 +120,16 @@ FROM facts""",
 @cache
 def promote_branch() -> TextClause:
     """Every effect of a branch and of its closure commits in one transaction, or none does."""
-    return _promotion(_BY_BRANCH, foreign_branch="b.branch_key <> :branch_key")
+    return _promotion(_BY_BRANCH, foreign_branch="b.branch_key <> :branch_key", falls=CASCADES_TO)
 
 
 @cache
 def promote_intent() -> TextClause:
     """The same for an intent without a branch: one with a branch is promoted by its branch only."""
-    return _promotion(_BY_INTENT, foreign_branch="true").bindparams(branch_key=None)
+    # One that is fenced is dead itself, and needs no other end.
+    return _promotion(_BY_INTENT, foreign_branch="true", falls=(State.IN_FLIGHT, State.EXECUTED)).bindparams(
+        branch_key=None
+    )
 
 
 _ABORT: Final = f"""
@@ -236,14 +240,15 @@ def settle() -> TextClause:
         f"""
 candidates AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.commit_asked, coalesce(b.state, 'none') AS branch_state,
-         array_agg(o.state) FILTER (WHERE o.state IS NOT NULL) AS observed_states
+         array_agg(observed.state) FILTER (WHERE observed.state IS NOT NULL) AS observed_states
   FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
-  JOIN effectfence.effects e ON e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
-  LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
-  LEFT JOIN effectfence.edges g
-    ON g.namespace = :namespace AND g.intent_key = e.intent_key AND g.attempt = e.attempt
-  LEFT JOIN effectfence.effects o
-    ON o.namespace = :namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+  CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt OFFSET 0) AS e
+  LEFT JOIN LATERAL (
+    SELECT b.state FROM effectfence.branches b
+    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key OFFSET 0) AS b ON true
+  LEFT JOIN LATERAL {below("e")} ON true
   WHERE e.state = 'executed' AND {SERIALIZABLE}
   GROUP BY e.intent_key, e.attempt, e.commit_asked, b.state
 ),
@@ -251,12 +256,13 @@ locked AS (
   SELECT e.intent_key, e.attempt, e.state,
          CASE WHEN c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted' THEN 'aborted'
               ELSE 'committed' END AS outcome
-  FROM candidates c
-  JOIN effectfence.effects e ON e.namespace = :namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+  FROM (SELECT * FROM candidates ORDER BY intent_key, attempt) AS c
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+    OFFSET 0 FOR NO KEY UPDATE) AS e
   WHERE c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted'
      OR c.commit_asked AND c.branch_state <> 'open' AND coalesce('committed' = ALL (c.observed_states), true)
-  ORDER BY e.intent_key, e.attempt
-  FOR NO KEY UPDATE OF e
 ),
 updated AS (
   UPDATE effectfence.effects AS e

@@ -8,24 +8,51 @@ from effectfence_pg.sql.statements import states
 BLOCKERS_SHOWN: Final = 16
 """A refusal names at most this many blockers; the walk itself is not cut."""
 
-CLOSURE: Final = """
+
+def below(source: str) -> str:
+    """What the effects of `source` observed directly.
+
+    OFFSET 0 here and wherever a walk goes on: one index lookup for each row. A join may read a young table as a whole, and so
+    conflict with everybody.
+    """
+    return f"""(
+    SELECT o.intent_key, o.attempt, o.intent, o.state, o.branch_key
+    FROM (
+      SELECT g.observed_key, g.observed_attempt FROM effectfence.edges g
+      WHERE g.namespace = :namespace AND g.intent_key = {source}.intent_key AND g.attempt = {source}.attempt
+      OFFSET 0) AS step
+    CROSS JOIN LATERAL (
+      SELECT * FROM effectfence.effects e
+      WHERE e.namespace = :namespace AND e.intent_key = step.observed_key AND e.attempt = step.observed_attempt
+      OFFSET 0) AS o
+  ) AS observed"""
+
+
+def above(source: str) -> str:
+    """What observed the effects of `source` directly, committed effects and those that end anyway left out."""
+    return f"""(
+    SELECT o.intent_key, o.attempt
+    FROM (
+      SELECT g.intent_key, g.attempt FROM effectfence.edges g
+      WHERE g.namespace = :namespace AND g.observed_key = {source}.intent_key
+        AND g.observed_attempt = {source}.attempt
+      OFFSET 0) AS step
+    CROSS JOIN LATERAL (
+      SELECT * FROM effectfence.effects e
+      WHERE e.namespace = :namespace AND e.intent_key = step.intent_key AND e.attempt = step.attempt
+      OFFSET 0) AS o
+    WHERE o.state <> 'committed' AND (o.intent_key, o.attempt) NOT IN (SELECT intent_key, attempt FROM ended)
+  ) AS observer"""
+
+
+CLOSURE: Final = f"""
 reachable AS (
   SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
-  FROM mine
-  JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.intent_key = mine.intent_key AND step.attempt = mine.attempt
-  JOIN effectfence.effects observed
-    ON observed.namespace = :namespace AND observed.intent_key = step.observed_key
-   AND observed.attempt = step.observed_attempt
+  FROM mine CROSS JOIN LATERAL {below("mine")}
   WHERE mine.observing
   UNION
   SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
-  FROM reachable
-  JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.intent_key = reachable.intent_key AND step.attempt = reachable.attempt
-  JOIN effectfence.effects observed
-    ON observed.namespace = :namespace AND observed.intent_key = step.observed_key
-   AND observed.attempt = step.observed_attempt
+  FROM reachable CROSS JOIN LATERAL {below("reachable")}
   WHERE reachable.state <> 'committed'
 ),
 -- The walk is lazy: past the limit it stops, and the verdict says so.
@@ -52,33 +79,22 @@ UNDECIDED_MEMBERS: Final = listing("closure", f"state NOT IN ('committed', {stat
 CASCADE: Final = f"""
 dependents AS (
   SELECT observer.intent_key, observer.attempt, ended.intent_key AS origin_key, ended.attempt AS origin_attempt
-  FROM ended
-  JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.observed_key = ended.intent_key AND step.observed_attempt = ended.attempt
-  JOIN effectfence.effects observer
-    ON observer.namespace = :namespace AND observer.intent_key = step.intent_key AND observer.attempt = step.attempt
-  WHERE ended.dead AND observer.state <> 'committed'
+  FROM ended CROSS JOIN LATERAL {above("ended")}
+  WHERE ended.dead
   UNION
   SELECT observer.intent_key, observer.attempt, dependents.origin_key, dependents.origin_attempt
-  FROM dependents
-  JOIN effectfence.edges step
-    ON step.namespace = :namespace AND step.observed_key = dependents.intent_key
-   AND step.observed_attempt = dependents.attempt
-  JOIN effectfence.effects observer
-    ON observer.namespace = :namespace AND observer.intent_key = step.intent_key AND observer.attempt = step.attempt
-  WHERE observer.state <> 'committed'
+  FROM dependents CROSS JOIN LATERAL {above("dependents")}
 ),
 doomed AS (
   -- One row per dependent whatever the number of paths, locked in one order: cascades that share dependents queue.
   SELECT target.intent_key, target.attempt, target.state, origin.origin_key, origin.origin_attempt
   FROM (SELECT DISTINCT ON (intent_key, attempt) * FROM dependents
         ORDER BY intent_key, attempt, origin_key, origin_attempt) AS origin
-  JOIN effectfence.effects target
-    ON target.namespace = :namespace AND target.intent_key = origin.intent_key AND target.attempt = origin.attempt
-  WHERE target.state IN ({states(CASCADES_TO)})
-    AND NOT EXISTS (SELECT FROM ended WHERE ended.intent_key = target.intent_key AND ended.attempt = target.attempt)
-  ORDER BY target.intent_key, target.attempt
-  FOR NO KEY UPDATE OF target
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = origin.intent_key AND e.attempt = origin.attempt
+      AND e.state IN ({states(CASCADES_TO)})
+    OFFSET 0 FOR NO KEY UPDATE) AS target
 ),
 cascaded AS (
   UPDATE effectfence.effects AS effect
@@ -107,11 +123,12 @@ owed AS (
 ),
 queued AS (
   -- Domains are locked in one order everywhere, so that nobody deadlocks.
-  SELECT d.domain_key, owed.numbers, owed.refenced_seq
-  FROM owed JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = owed.domain_key
-  WHERE owed.numbers > 0
-  ORDER BY d.domain_key
-  FOR NO KEY UPDATE OF d
+  SELECT d.domain_key, o.numbers, o.refenced_seq
+  FROM (SELECT * FROM owed WHERE numbers > 0 ORDER BY domain_key) AS o
+  CROSS JOIN LATERAL (
+    SELECT d.domain_key FROM effectfence.domains d
+    WHERE d.namespace = :namespace AND d.domain_key = o.domain_key
+    OFFSET 0 FOR NO KEY UPDATE) AS d
 ),
 advanced AS (
   UPDATE effectfence.domains AS d

@@ -114,7 +114,9 @@ moved AS MATERIALIZED (
   SELECT entry.position, coalesce(d.seq, 0) AS live_seq
   FROM mine
   CROSS JOIN LATERAL unnest(mine.read_keys, mine.read_seqs) WITH ORDINALITY AS entry (domain_key, seq, position)
-  LEFT JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = entry.domain_key
+  LEFT JOIN LATERAL (
+    SELECT d.seq FROM effectfence.domains d
+    WHERE d.namespace = :namespace AND d.domain_key = entry.domain_key OFFSET 0) AS d ON true
   WHERE coalesce(d.seq, 0) <> CASE WHEN entry.domain_key = mine.domain_key THEN mine.seq ELSE entry.seq END
 ),
 facts AS MATERIALIZED (

@@ -19,7 +19,9 @@ SELECT coalesce(json_agg(json_build_array(coalesce(d.seq, 0), NOT EXISTS (
          WHERE e.namespace = d.namespace AND e.domain_key = d.domain_key AND e.seq > d.settled_seq
            AND e.state IN ({states(UNSETTLED)}))) ORDER BY asked.position), CAST('[]' AS json)) AS entries
 FROM unnest(:keys) WITH ORDINALITY AS asked (domain_key, position)
-LEFT JOIN effectfence.domains d ON d.namespace = :namespace AND d.domain_key = asked.domain_key"""
+LEFT JOIN LATERAL (
+  SELECT * FROM effectfence.domains d
+  WHERE d.namespace = :namespace AND d.domain_key = asked.domain_key OFFSET 0) AS d ON true"""
     )
 
 

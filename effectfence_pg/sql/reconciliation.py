@@ -17,12 +17,12 @@ def fence_expired() -> TextClause:
         f"""
 mine AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.state
-  FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
-  JOIN effectfence.effects e
-    ON e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
-  WHERE e.state = 'in_flight' AND e.lease_expires_at <= clock_timestamp() AND {SERIALIZABLE}
-  ORDER BY e.intent_key, e.attempt
-  FOR NO KEY UPDATE OF e
+  FROM (SELECT * FROM unnest(:keys, :attempts) AS given (intent_key, attempt) ORDER BY intent_key, attempt) AS due
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
+      AND e.state = 'in_flight' AND e.lease_expires_at <= clock_timestamp() AND {SERIALIZABLE}
+    OFFSET 0 FOR NO KEY UPDATE) AS e
 ),
 updated AS (
   UPDATE effectfence.effects AS e

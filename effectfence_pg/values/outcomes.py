@@ -71,6 +71,7 @@ class Aborted(BaseModel):
 
     Attributes:
         branch: The branch, when one was decided.
+        attempt: The attempt, when it was about an intent.
         effects: Everything that this call ended, dependents first.
         blockers: The dead members that decided it.
     """
@@ -78,16 +79,24 @@ class Aborted(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     branch: str | None = None
+    attempt: int | None = None
     effects: tuple[FallenEffect, ...] = ()
     blockers: tuple[Blocker, ...] = ()
 
 
 class Pending(BaseModel):
-    """Nothing moved: some members have not run yet, or belong to another open branch."""
+    """Nothing moved: some members have not run yet, or belong to another open branch.
+
+    Attributes:
+        branch: The branch that was to be decided.
+        attempt: The attempt, when it was about an intent.
+        blockers: The members that it waits for.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     branch: str | None = None
+    attempt: int | None = None
     blockers: tuple[Blocker, ...] = ()
 
 
