@@ -124,10 +124,8 @@ def require_committed(name: str, outcome: Committed | Aborted | Pending) -> Comm
     """
     if isinstance(outcome, Committed):
         return outcome
-    facts = {"intent": name, "attempt": outcome.attempt or 1, "blockers": outcome.blockers, "branch": outcome.branch}
-    if isinstance(outcome, Pending):
-        raise ClosurePending(**facts)
-    raise ClosureAborted(**facts, reason="it or a member of its closure was rolled back")
+    kind = ClosurePending if isinstance(outcome, Pending) else ClosureAborted
+    raise kind(intent=name, attempt=outcome.attempt or 1, blockers=outcome.blockers, branch=outcome.branch)
 
 
 def interpret_abort_branch(branch: str, row: Any) -> Aborted:
