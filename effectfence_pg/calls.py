@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -10,7 +9,6 @@ from uuid import uuid4
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
 from effectfence_pg.protocol.admission import Admission, Target, effective_read_set
 from effectfence_pg.protocol.reconciliation import Judgement
-from effectfence_pg.protocol.speculation import Undoable, new_entries
 from effectfence_pg.protocol.verdicts import require_own
 from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.values import (
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from enum import StrEnum
 
+    from effectfence_pg.protocol.speculation import Undoable
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         Aborted,
@@ -123,7 +122,7 @@ class Calls:
         entries: tuple[ReadSetEntry | Mapping[str, Any], ...],
         intents: tuple[str, ...],
     ) -> Operation[PreparedEffect]:
-        """What an effect in flight observed since, as entries and intents that it does not have yet."""
+        """What an effect in flight observed since, as entries and intents."""
         prepared = self.ticket(given)
         # The request that would have observed them from the start is checked in the same way.
         request = parse_request(
@@ -137,9 +136,7 @@ class Calls:
             }
         )
         request.check(self.config)
-        added = new_entries(prepared, request.read_set)
-        call = replace(self._admission(request), read_set=added)
-        return speculation.observe_late(prepared, call)
+        return speculation.observe_late(prepared, self._admission(request))
 
     def promotion(
         self, intent: str | None, branch: str | None, actor: str

@@ -12,7 +12,6 @@ from effectfence_pg.errors import (
     ClosurePending,
     ClosureTooLarge,
     CommitConflict,
-    InvalidRequest,
     LeaseLost,
     MovedEntry,
     NotReconcilable,
@@ -29,6 +28,7 @@ from effectfence_pg.protocol.verdicts import (
     require_serializable,
     require_ticket,
     stored_clock,
+    stored_read_set,
 )
 from effectfence_pg.values import (
     Aborted,
@@ -36,14 +36,16 @@ from effectfence_pg.values import (
     Compensation,
     Pending,
     PreparedEffect,
-    ReadSetEntry,
     RolledBack,
     key_of,
     read_json,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.values import ReadSetEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,23 +169,9 @@ def interpret_abort_intent(namespace: str, intent: str, attempt: int, row: Any) 
     return RolledBack(intent=intent, attempt=attempt, state=State.ABORTED, effects=fallen(row.rolled_back))
 
 
-def new_entries(prepared: PreparedEffect, entries: tuple[ReadSetEntry, ...]) -> tuple[ReadSetEntry, ...]:
-    """The entries that the effect does not have yet.
-
-    Raises:
-        ReadSetStale: A domain was read before at another number.
-    """
-    known = {entry.domain: entry.seq for entry in prepared.read_set}
-    moved = tuple(
-        MovedEntry(entry.domain, known[entry.domain], entry.seq)
-        for entry in entries
-        if known.get(entry.domain, entry.seq) != entry.seq
-    )
-    if moved:
-        raise ReadSetStale(entries=moved, intent=prepared.intent, attempt=prepared.attempt)
-    if len({entry.domain for entry in entries}) < len(entries):
-        raise InvalidRequest(field="entries", reason="names a domain twice")
-    return tuple(entry for entry in entries if entry.domain not in known)
+def reread_entries(entries: Sequence[ReadSetEntry], listed: Iterable[tuple[int, int]]) -> tuple[MovedEntry, ...]:
+    """Entries whose domain the effect has read at another number, from a JSON listing [position from 1, that number]."""
+    return tuple(MovedEntry(entries[at - 1].domain, known, entries[at - 1].seq) for at, known in listed)
 
 
 def interpret_late(prepared: PreparedEffect, call: Admission, row: Any) -> PreparedEffect:
@@ -197,7 +185,9 @@ def interpret_late(prepared: PreparedEffect, call: Admission, row: Any) -> Prepa
     require_ticket(prepared, row)
     if row.vector_clock is not None:
         return prepared.observed(
-            vector_clock=stored_clock(row.vector_clock), entries=call.read_set, observing=row.observing
+            vector_clock=stored_clock(row.vector_clock),
+            read_set=stored_read_set(row.seen_read_set),
+            observing=row.observing,
         )
     if row.state == State.ABORTED:
         raise ClosureAborted(intent=prepared.intent, attempt=prepared.attempt, reason=row.reason)
@@ -205,6 +195,9 @@ def interpret_late(prepared: PreparedEffect, call: Admission, row: Any) -> Prepa
         reason = row.reason or f"it is {row.state}, and only an effect in flight observes"
         raise LeaseLost(intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason=reason)
     refuse_at_gates(call, row)
+    reread = reread_entries(call.read_set, row.reread)
+    if reread:
+        raise ReadSetStale(entries=reread, intent=prepared.intent, attempt=prepared.attempt)
     raise LeaseLost(
         intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason="it changed while it observed"
     )

@@ -149,6 +149,7 @@ def observe_late(prepared: PreparedEffect, call: Admission) -> Operation[Prepare
     """Add what an effect in flight observed; `call` holds only the new entries and intents."""
     parameters = {
         **ticket_parameters(prepared),
+        "operation": uuid4(),
         "parent": None,
         "branch_key": None,
         "undoes_key": None,

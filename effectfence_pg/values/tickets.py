@@ -133,9 +133,9 @@ class PreparedEffect(Captured):
             agent=self.agent,
         )
 
-    def observed(self, *, vector_clock: VectorClock, entries: tuple[ReadSetEntry, ...], observing: bool) -> Self:
-        """Return the ticket with what the effect observed late."""
-        seen = {"vector_clock": vector_clock, "read_set": (*self.read_set, *entries), "observing": observing}
+    def observed(self, *, vector_clock: VectorClock, read_set: tuple[ReadSetEntry, ...], observing: bool) -> Self:
+        """Return the ticket with all that the effect observed, early and late."""
+        seen = {"vector_clock": vector_clock, "read_set": read_set, "observing": observing}
         return trusted(type(self), {**self.__dict__, **seen}, self.__pydantic_private__)
 
     def renewed(self, lease_expires_at: datetime) -> Self:
