@@ -143,9 +143,10 @@ advanced AS (
 """Every exit to a dead state, every reconcile and every late completion takes a number of its domain."""
 
 ROLLED_BACK: Final = """(
-    -- Dependents first: what was executed last rests on what was executed before.
+    -- Dependents first, whether they fell by the decision or with another one: only what has run is observed, so that
+    -- what ran last rests on what ran before.
     SELECT coalesce(json_agg(json_build_array(fallen.intent, fallen.attempt, fallen.from_state, fallen.compensation,
-                                              fallen.due) ORDER BY fallen.depth, fallen.executed_at DESC NULLS FIRST,
+                                              fallen.due) ORDER BY fallen.executed_at DESC NULLS FIRST,
                                               fallen.admitted_at DESC), CAST('[]' AS json))
     FROM (
       SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at,
