@@ -252,10 +252,9 @@ def refuse_target(target: Target, row: Any) -> None:
     """
     if row.target_state is None:
         raise UnknownIntent(intent=target.intent)
-    fenced = row.target_current and row.target_state in {State.FAILED, State.ABORTED}
-    if fenced and row.target_live:
+    if row.target_current and row.target_live:
         raise IntentInFlight(intent=target.intent, attempt=target.attempt, holder="its holder")
-    if not fenced:
+    if not row.target_current or row.target_state not in {State.FAILED, State.ABORTED}:
         raise NotReconcilable(
             intent=target.intent, attempt=target.attempt, state=row.target_state, outcome="compensation"
         )
