@@ -7,9 +7,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sqlalchemy import create_engine, exc, text
+from sqlalchemy import Engine, exc, text
 
 from effectfence_pg.calls import Calls, Recent, patience
+from effectfence_pg.engines import make_engine
 from effectfence_pg.errors import (
     ClosurePending,
     DatabaseEncodingError,
@@ -21,7 +22,6 @@ from effectfence_pg.errors import (
     ReadSetUnsettled,
 )
 from effectfence_pg.migrate import current, require_version
-from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql import verbs
 from effectfence_pg.surface import Surface
 from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL
 
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
@@ -96,32 +96,17 @@ class Fence(Surface):
         self, database: str | URL | Engine, *, namespace: str = "default", config: FenceConfig | None = None
     ) -> None:
         self._calls = Calls(namespace, config)
-        self._owned = not hasattr(database, "connect")
-        self.engine: Engine = self._make_engine(database) if self._owned else database  # type: ignore[assignment]
+        self._owned = not isinstance(database, Engine)
+        self.engine: Engine = database if isinstance(database, Engine) else make_engine(database, self._calls.config)
         if self.engine.dialect.driver != "psycopg":
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = Executor(self.engine)
+        self._execute = Executor(self.engine, direct=self._owned)
         self._checked = False
         self._recent = Recent(RECENT_INTENTS)
         self._counts: Counter[str] = Counter()
         self._retries = 0
         self._lock = threading.Lock()
-
-    def _make_engine(self, url: Any) -> Engine:
-        config = self._calls.config
-        return create_engine(
-            normalise_url(url),
-            pool_size=config.pool_size,
-            max_overflow=config.max_overflow,
-            pool_timeout=config.retry_deadline_seconds,
-            connect_args={
-                **CLIENT_ENCODING,
-                "prepare_threshold": config.prepare_threshold,
-                "connect_timeout": config.connect_timeout_seconds,
-                "application_name": config.application_name,
-            },
-        )
 
     def close(self) -> None:
         """Close the engine, if this fence made it."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, NullPool, create_engine, exc, text
 
 from effectfence_pg.errors import DatabaseUnavailable, SchemaVersionError
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
+from effectfence_pg.sql.statistics import FIRST_STATISTICS
 from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _run(database: str | URL | Connection, act: Callable[[Config], None], **attr
     try:
         with engine.begin() as connection:
             act(config(connection, **attributes))
+        with engine.begin() as connection:
+            connection.execute(text(FIRST_STATISTICS))
     except exc.OperationalError as error:
         raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import errors, generators, pq
 from psycopg.adapt import PyFormat, Transformer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
 COMMIT: Final = b"COMMIT"
+BY_KEY: Final = b"SET LOCAL enable_seqscan = off"
 BINARY: Final = 1
 
 MAX_PREPARED: Final = 256
@@ -67,24 +68,49 @@ def session_of(pooled: Any) -> Session:
     return found
 
 
+class Command(NamedTuple):
+    """A statement with its values, as they go over the wire."""
+
+    text: bytes
+    values: Sequence[Any] | None = None
+    types: tuple[int, ...] = ()
+    formats: Sequence[Any] | None = None
+
+
 def transaction(
-    session: Session, text: bytes, values: Sequence[Any], *, serializable: bool
+    session: Session, text: bytes, values: Sequence[Any], *, before: Sequence[bytes] = (), after: Sequence[bytes] = ()
 ) -> Generator[Any, Any, Any]:
-    """Run one statement in a serializable transaction, or as a plain read; the one row it returns.
+    """Run one statement, with what comes before and after it, in one round trip; the one row it returns.
 
     Raises:
         psycopg.Error: What the server said, of any of the commands; the transaction may be left open and failed then.
     """
-    pgconn, transformer = session.connection.pgconn, session.transformer
+    transformer = session.transformer
     dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
-    types, formats = tuple(transformer.types or ()), transformer.formats
+    command = Command(text, dumped, tuple(transformer.types or ()), transformer.formats)
+    known = session.statement(text, command.types)
+    if before or after or (known.name is not None and not known.uses):
+        result = yield from _flushed(session, [Command(other) for other in before], command, known, after)
+    else:
+        _send(session.connection.pgconn, known, command)
+        (result,) = yield from generators.execute(session.connection.pgconn)
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(result, encoding=session.connection.info.encoding)
+    transformer.set_pgresult(result)
+    return transformer.load_row(0, session.rows.get(text) or _row_maker(session, text, result))
+
+
+def _flushed(
+    session: Session, before: Sequence[Command], command: Command, known: Prepared, after: Sequence[bytes]
+) -> Generator[Any, Any, Any]:
+    """Queue all the commands and flush them once; the result of the one in the middle."""
+    pgconn = session.connection.pgconn
     pgconn.enter_pipeline_mode()
     try:
-        commands = _queue(session, BEGIN) if serializable else 0
-        commands += _queue(session, text, dumped, types, formats)
+        commands = sum(_queue(pgconn, session.statement(other.text, ()), other) for other in before)
+        commands += _queue(pgconn, known, command)
         answer = commands - 1
-        if serializable:
-            commands += _queue(session, COMMIT)
+        commands += sum(_queue(pgconn, session.statement(other, ()), Command(other)) for other in after)
         pgconn.pipeline_sync()
         yield from generators.send(pgconn)
         results: list[Any] = []
@@ -100,28 +126,29 @@ def transaction(
             # A preparation that was skipped with the rest of the pipeline is not there: forget what this one queued.
             _forget_unconfirmed(session)
             raise errors.error_from_result(result, encoding=session.connection.info.encoding)
-    transformer.set_pgresult(results[answer])
-    return transformer.load_row(0, session.rows.get(text) or _row_maker(session, text, results[answer]))
+    return results[answer]
 
 
-def _queue(
-    session: Session,
-    text: bytes,
-    values: Sequence[Any] | None = None,
-    types: tuple[int, ...] = (),
-    formats: Sequence[Any] | None = None,
-) -> int:
-    """Queue a statement, with its preparation before it when it is due; how many answers that gives."""
-    known, pgconn = session.statement(text, types), session.connection.pgconn
+def _queue(pgconn: Any, known: Prepared, command: Command) -> int:
+    """Queue a command, with its preparation before it when it is due; how many answers that gives."""
+    due = known.name is not None and not known.uses
+    if due:
+        pgconn.send_prepare(known.name, command.text, param_types=command.types)
+    _send(pgconn, known, command)
+    return 2 if due else 1
+
+
+def _send(pgconn: Any, known: Prepared, command: Command) -> None:
     if known.name is None:
-        pgconn.send_query_params(text, values, param_types=types, param_formats=formats, result_format=BINARY)
-        return 1
-    if known.uses:
-        pgconn.send_query_prepared(known.name, values, param_formats=formats, result_format=BINARY)
-        return 1
-    pgconn.send_prepare(known.name, text, param_types=types)
-    pgconn.send_query_prepared(known.name, values, param_formats=formats, result_format=BINARY)
-    return 2
+        pgconn.send_query_params(
+            command.text,
+            command.values,
+            param_types=command.types,
+            param_formats=command.formats,
+            result_format=BINARY,
+        )
+    else:
+        pgconn.send_query_prepared(known.name, command.values, param_formats=command.formats, result_format=BINARY)
 
 
 def forget(session: Session) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Float8, Int8
 from sqlalchemy import Double, Integer, exc
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -25,7 +26,7 @@ from effectfence_pg.errors import (
     SchemaVersionError,
     SerializationConflict,
 )
-from effectfence_pg.pipelining import forget, session_of, transaction
+from effectfence_pg.pipelining import BEGIN, BY_KEY, COMMIT, Session, forget, session_of, transaction
 from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.statements import PARAMETERS
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
@@ -49,6 +50,8 @@ STALE_STATEMENT = frozenset({"26000", "42P05", "0A000"})
 
 ODD = RACED_UNIQUE | STALE_STATEMENT
 MAX_ODD_RETRIES = 3
+IDLE = TransactionStatus.IDLE
+
 MAX_STEPS = 16
 BACKOFF_BASE_SECONDS = 0.001
 BACKOFF_MAX_SECONDS = 0.25
@@ -180,10 +183,17 @@ def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Ca
 
 
 class Executor:
-    """Runs operations of one engine, each in one round trip: BEGIN, statement and COMMIT are flushed together."""
+    """Runs operations of one engine, each in one round trip.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: The engine.
+        direct: Its connections are serializable by default: a statement alone is a whole transaction then, as long as what
+            comes back says so. Otherwise BEGIN, the statement and COMMIT are flushed together.
+    """
+
+    def __init__(self, engine: Engine, *, direct: bool = False) -> None:
         self._engine = engine
+        self._direct = direct
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -199,11 +209,11 @@ class Executor:
             raise _not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
-            text, binds = compiled(operation.statement)
-            given = operation.parameters
-            values = [bind(given[name]) for name, bind in binds]
-            running = transaction(session_of(pooled), text, values, serializable=operation.writes)
-            return connection.wait(running)
+            row = self._run(connection, session_of(pooled), operation, direct=self._direct)
+            if self._direct and operation.writes and row.isolation != "serializable":
+                # A pooler in between did not pass the default on; the statement wrote nothing.
+                self._direct = False
+                row = self._run(connection, session_of(pooled), operation, direct=False)
         except psycopg.Error as error:
             if error.sqlstate in STALE_STATEMENT:
                 forget(session_of(pooled))
@@ -211,9 +221,30 @@ class Executor:
                 pooled.invalidate(error)
                 raise ConnectionLost(_first_line(error)) from error
             raise
+        else:
+            return row
         finally:
-            # A refused statement leaves its transaction open and failed: the pool's reset rolls it back.
-            pooled.close()
+            _give_back(pooled, connection)
+
+    @staticmethod
+    def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
+        text, binds = compiled(operation.statement)
+        given = operation.parameters
+        values = [bind(given[name]) for name, bind in binds]
+        if not operation.writes or (direct and not operation.many):
+            return connection.wait(transaction(session, text, values))
+        before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
+        return connection.wait(transaction(session, text, values, before=before, after=(COMMIT,)))
+
+
+def _give_back(pooled: Any, connection: Any) -> None:
+    """Return a connection to the pool with no transaction open: a refused statement leaves a failed one."""
+    if not connection.closed and connection.pgconn.transaction_status != IDLE:
+        try:
+            connection.rollback()
+        except psycopg.Error as error:
+            pooled.invalidate(error)
+    pooled.close()
 
 
 def _not_reached(error: Exception) -> Exception:

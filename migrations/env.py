@@ -9,6 +9,7 @@ from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.engine import Connection
 
 from effectfence_pg.settings import CLIENT_ENCODING, given_database
+from effectfence_pg.sql.statistics import FIRST_STATISTICS
 from effectfence_pg.sql.tables import SCHEMA, metadata
 
 LOCK_KEY = 0x0EFFEC7FE9CE
@@ -65,6 +66,8 @@ def run_online() -> None:
         connection.commit()
         run_on(connection)
         connection.commit()
+        connection.execute(text(FIRST_STATISTICS))
+        connection.commit()
 
 
 def run_offline() -> None:
@@ -73,6 +76,8 @@ def run_offline() -> None:
     with context.begin_transaction():
         context.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         context.run_migrations()
+    # After COMMIT: a statement that is a transaction of its own.
+    context.execute(FIRST_STATISTICS)
 
 
 if context.config.config_file_name and not context.config.attributes.get("quiet"):

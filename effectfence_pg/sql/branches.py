@@ -41,8 +41,9 @@ reachable AS (
 members AS MATERIALIZED (
   SELECT reachable.*, b.state AS branch_state
   FROM (SELECT * FROM reachable LIMIT :member_limit + 1) AS reachable
-  LEFT JOIN effectfence.branches b
-    ON b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch}
+  LEFT JOIN LATERAL (
+    SELECT b.state FROM effectfence.branches b
+    WHERE b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch} OFFSET 0) AS b ON true
 )"""
 
 
@@ -68,12 +69,12 @@ verdict AS MATERIALIZED (
   FROM facts WHERE {SERIALIZABLE}
 ),
 locked AS (
-  SELECT e.intent_key, e.attempt, e.state, verdict.outcome
+  SELECT e.row, e.state, verdict.outcome
   FROM verdict CROSS JOIN (
     SELECT intent_key, attempt, (intent_key, attempt) IN (SELECT intent_key, attempt FROM seeds) AS is_seed
     FROM members ORDER BY intent_key, attempt) AS member
   CROSS JOIN LATERAL (
-    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    SELECT e.ctid AS row, e.state FROM effectfence.effects e
     WHERE e.namespace = :namespace AND e.intent_key = member.intent_key AND e.attempt = member.attempt
       AND (verdict.outcome = 'committed' AND e.state = 'executed'
            -- What the seeds rest on did not observe what died, and stands.
@@ -86,7 +87,7 @@ updated AS (
       failure = CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' END,
       reason = CASE WHEN locked.outcome = 'aborted' THEN 'a member of its closure was rolled back' END
   FROM locked
-  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  WHERE e.ctid = locked.row
   RETURNING e.*, locked.state AS from_state, true AS logs,
             CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' ELSE 'promoted' END AS cause
 ),
@@ -137,7 +138,7 @@ updated AS (
   UPDATE effectfence.effects AS e
   SET state = 'aborted', version = e.version + 1, failure = '{{cause}}', reason = :reason, last_operation = :operation
   FROM locked
-  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  WHERE e.ctid = locked.row
   RETURNING e.*, locked.state AS from_state, '{{cause}}' AS cause, true AS logs
 ),
 ended AS (
@@ -165,7 +166,7 @@ decided AS (
   RETURNING b.branch_key
 ),
 locked AS (
-  SELECT e.intent_key, e.attempt, e.state
+  SELECT e.ctid AS row, e.state
   FROM decided JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = decided.branch_key
   WHERE e.state IN ({states(CASCADES_TO)})
   ORDER BY e.intent_key, e.attempt
@@ -191,7 +192,7 @@ mine AS MATERIALIZED (
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 ),
 locked AS (
-  SELECT e.intent_key, e.attempt, e.state
+  SELECT e.ctid AS row, e.state
   FROM mine JOIN effectfence.effects e
     ON e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = mine.attempt
   WHERE mine.attempt = :attempt AND e.state IN ({states(CASCADES_TO)}) AND {SERIALIZABLE}
@@ -253,12 +254,12 @@ candidates AS MATERIALIZED (
   GROUP BY e.intent_key, e.attempt, e.commit_asked, b.state
 ),
 locked AS (
-  SELECT e.intent_key, e.attempt, e.state,
+  SELECT e.row, e.state,
          CASE WHEN c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted' THEN 'aborted'
               ELSE 'committed' END AS outcome
   FROM (SELECT * FROM candidates ORDER BY intent_key, attempt) AS c
   CROSS JOIN LATERAL (
-    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    SELECT e.ctid AS row, e.state FROM effectfence.effects e
     WHERE e.namespace = :namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
     OFFSET 0 FOR NO KEY UPDATE) AS e
   WHERE c.observed_states && ARRAY[{states(DEAD)}] OR c.branch_state = 'aborted'
@@ -270,7 +271,7 @@ updated AS (
       failure = CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' END,
       reason = CASE WHEN locked.outcome = 'aborted' THEN 'something it observed was rolled back' END
   FROM locked
-  WHERE e.namespace = :namespace AND e.intent_key = locked.intent_key AND e.attempt = locked.attempt
+  WHERE e.ctid = locked.row
   RETURNING e.*, 'executed' AS from_state, true AS logs,
             CASE WHEN locked.outcome = 'aborted' THEN 'closure_dead' ELSE 'settled' END AS cause
 ),

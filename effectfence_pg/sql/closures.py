@@ -87,11 +87,12 @@ dependents AS (
 ),
 doomed AS (
   -- One row per dependent whatever the number of paths, locked in one order: cascades that share dependents queue.
-  SELECT target.intent_key, target.attempt, target.state, origin.origin_key, origin.origin_attempt
+  SELECT target.row, target.state, origin.origin_key, origin.origin_attempt
   FROM (SELECT DISTINCT ON (intent_key, attempt) * FROM dependents
         ORDER BY intent_key, attempt, origin_key, origin_attempt) AS origin
   CROSS JOIN LATERAL (
-    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    -- The address of a row that is locked here is where the update finds it: no second lookup, no plan to go wrong.
+    SELECT e.ctid AS row, e.state FROM effectfence.effects e
     WHERE e.namespace = :namespace AND e.intent_key = origin.intent_key AND e.attempt = origin.attempt
       AND e.state IN ({states(CASCADES_TO)})
     OFFSET 0 FOR NO KEY UPDATE) AS target
@@ -101,7 +102,7 @@ cascaded AS (
   SET state = 'aborted', version = effect.version + 1, failure = 'cascade',
       reason = 'something it observed was rolled back', last_operation = NULL
   FROM doomed
-  WHERE effect.namespace = :namespace AND effect.intent_key = doomed.intent_key AND effect.attempt = doomed.attempt
+  WHERE effect.ctid = doomed.row
   RETURNING effect.intent_key, effect.attempt, effect.intent, effect.domain_key, effect.version, effect.state,
             doomed.state AS from_state, doomed.origin_key, doomed.origin_attempt
 ),
@@ -123,10 +124,10 @@ owed AS (
 ),
 queued AS (
   -- Domains are locked in one order everywhere, so that nobody deadlocks.
-  SELECT d.domain_key, o.numbers, o.refenced_seq
+  SELECT d.row, o.numbers, o.refenced_seq
   FROM (SELECT * FROM owed WHERE numbers > 0 ORDER BY domain_key) AS o
   CROSS JOIN LATERAL (
-    SELECT d.domain_key FROM effectfence.domains d
+    SELECT d.ctid AS row FROM effectfence.domains d
     WHERE d.namespace = :namespace AND d.domain_key = o.domain_key
     OFFSET 0 FOR NO KEY UPDATE) AS d
 ),
@@ -137,7 +138,7 @@ advanced AS (
       settled_seq = least(d.settled_seq, coalesce(queued.refenced_seq - 1, d.settled_seq)),
       last_operation = NULL
   FROM queued
-  WHERE d.namespace = :namespace AND d.domain_key = queued.domain_key
+  WHERE d.ctid = queued.row
   RETURNING d.domain_key, d.seq
 )"""
 """Every exit to a dead state, every reconcile and every late completion takes a number of its domain."""
@@ -153,7 +154,8 @@ ROLLED_BACK: Final = """(
              gone.depth
       FROM (SELECT intent_key, attempt, from_state, 0 AS depth FROM cascaded
             UNION ALL SELECT intent_key, attempt, from_state, 1 FROM updated WHERE state = 'aborted') AS gone
-      JOIN effectfence.effects e
-        ON e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt
+      CROSS JOIN LATERAL (
+        SELECT * FROM effectfence.effects e
+        WHERE e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt OFFSET 0) AS e
     ) AS fallen) AS rolled_back"""
 """The effects that an abort ended, as [intent, attempt, state before, compensation, whether a result is on record]."""

@@ -33,8 +33,10 @@ found AS MATERIALIZED (
 BEING_UNDONE: Final = """
          CASE WHEN {row}.state IN ('failed', 'aborted') THEN EXISTS (
            SELECT FROM effectfence.intents undo
-           JOIN effectfence.effects act
-             ON act.namespace = undo.namespace AND act.intent_key = undo.intent_key AND act.attempt = undo.attempt
+           CROSS JOIN LATERAL (
+             SELECT act.state FROM effectfence.effects act
+             WHERE act.namespace = :namespace AND act.intent_key = undo.intent_key AND act.attempt = undo.attempt
+             OFFSET 0) AS act
            WHERE undo.namespace = :namespace AND undo.undoes_key = {row}.intent_key AND undo.undoes_attempt = {row}.attempt
              AND act.state <> 'released') ELSE false END AS being_undone"""
 """The admission of a compensation closes its target to late completion and to `happened`."""

@@ -53,6 +53,12 @@ KEPT: Final = tuple(
 """Certificates, edges and transitions are append-only, and no row of any table goes away; also not in a session that poses
 as a replica, which triggers otherwise do not see."""
 
+SELECTIVE: Final = tuple(
+    f"ALTER TABLE effectfence.{table} ALTER COLUMN namespace SET (n_distinct = 1)" for table in (*_APPEND_ONLY, *_KEPT)
+)
+"""Whatever the statistics say, a namespace alone selects nothing: every index begins with it, and a plan that used an index
+by the namespace only would read the whole tenant, and so conflict with everybody."""
+
 COMMENTS: Final = (
     "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
@@ -128,6 +134,7 @@ AFTER_TABLES: Final = (
     CERTIFICATE_BODY,
     REFUSE_CHANGE,
     *KEPT,
+    *SELECTIVE,
     UNRESOLVED,
     CERTIFICATE_AUDIT,
     *COMMENTS,

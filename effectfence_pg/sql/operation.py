@@ -34,6 +34,8 @@ class Operation(Generic[T]):
         parameters: Values for the statement's binds.
         interpret: Turns the one verdict row into a result, raises the refusal, or asks for another operation.
         writes: Whether it needs a serializable transaction; a plain read does not.
+        many: Whether it may change many rows of others. The planner may then want to read a young table as a whole, which
+            conflicts with everybody, and is told not to for this transaction.
     """
 
     name: str
@@ -41,3 +43,4 @@ class Operation(Generic[T]):
     parameters: Mapping[str, Any]
     interpret: Callable[[Any], "T | Then[T]"]
     writes: bool = True
+    many: bool = False

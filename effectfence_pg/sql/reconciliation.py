@@ -16,10 +16,10 @@ def fence_expired() -> TextClause:
     return statement(
         f"""
 mine AS MATERIALIZED (
-  SELECT e.intent_key, e.attempt, e.state
+  SELECT e.row, e.state
   FROM (SELECT * FROM unnest(:keys, :attempts) AS given (intent_key, attempt) ORDER BY intent_key, attempt) AS due
   CROSS JOIN LATERAL (
-    SELECT e.intent_key, e.attempt, e.state FROM effectfence.effects e
+    SELECT e.ctid AS row, e.state FROM effectfence.effects e
     WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt
       AND e.state = 'in_flight' AND e.lease_expires_at <= clock_timestamp() AND {SERIALIZABLE}
     OFFSET 0 FOR NO KEY UPDATE) AS e
@@ -29,7 +29,7 @@ updated AS (
   SET state = 'failed', version = e.version + 1, lease_expires_at = NULL, failure = 'lease_expired',
       reason = 'lease expired, outcome unknown', last_operation = NULL
   FROM mine
-  WHERE e.namespace = :namespace AND e.intent_key = mine.intent_key AND e.attempt = mine.attempt
+  WHERE e.ctid = mine.row
   RETURNING e.*, mine.state AS from_state, 'lease_expired' AS cause, true AS logs
 ),
 ended AS (

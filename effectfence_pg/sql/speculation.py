@@ -45,7 +45,7 @@ def commit_promoted(
         promote.interpret(row)
         return Then(decide)
 
-    promotion = Operation(promote.name, promote.statement, promote.parameters, promoted)
+    promotion: Operation[Any] = replace(promote, interpret=promoted)
 
     def watched(operation: Operation[EffectCert | Held]) -> Operation[EffectCert | Held]:
         def interpret(row: Any) -> EffectCert | Held | Then[EffectCert | Held]:
@@ -69,6 +69,7 @@ def promote_branch(
         branches.promote_branch(),
         _decision(namespace, actor, member_limit) | {"branch_key": key_of(branch)},
         lambda row: deciding.interpret_branch(branch, row, member_limit=member_limit),
+        many=True,
     )
 
 
@@ -81,6 +82,7 @@ def promote_intent(
         branches.promote_intent(),
         _decision(namespace, actor, member_limit) | {"intent_key": key_of(intent), "branch_key": None},
         lambda row: deciding.interpret_intent(intent, row, member_limit=member_limit),
+        many=True,
     )
 
 
@@ -102,6 +104,7 @@ def abort_branch(namespace: str, branch: str, *, reason: str, actor: str) -> Ope
         branches.abort_branch(),
         parameters,
         lambda row: deciding.interpret_abort_branch(branch, row),
+        many=True,
     )
 
 
@@ -120,6 +123,7 @@ def abort_intent(namespace: str, intent: str, attempt: int, *, reason: str, acto
         branches.abort_intent(),
         parameters,
         lambda row: deciding.interpret_abort_intent(namespace, intent, attempt, row),
+        many=True,
     )
 
 
@@ -142,7 +146,7 @@ def settle(namespace: str, keys: list[bytes], attempts: list[int]) -> Operation[
         return int(row.committed), int(row.aborted)
 
     parameters = {"namespace": namespace, "keys": keys, "attempts": attempts, "actor": FENCE_ACTOR}
-    return Operation("settle", branches.settle(), parameters, interpret)
+    return Operation("settle", branches.settle(), parameters, interpret, many=True)
 
 
 def observe_late(prepared: PreparedEffect, call: Admission) -> Operation[PreparedEffect]:

@@ -64,6 +64,17 @@ CODE: Final = Text(collation="C")
 _STATES = ", ".join(f"'{state}'" for state in State)
 
 
+def _storage(*, fillfactor: int = 100) -> dict[str, str]:
+    """How a table is kept: room for heap-only updates, and no statistics of a table that is a few pages long.
+
+    A plan made for such a table reads it as a whole, and stays in use when it has grown.
+    """
+    seldom = dict.fromkeys(
+        ("autovacuum_analyze_threshold", "autovacuum_vacuum_threshold", "autovacuum_vacuum_insert_threshold"), "1000"
+    )
+    return {"fillfactor": str(fillfactor), **seldom}
+
+
 def _namespace() -> Column[str]:
     return Column("namespace", CODE, nullable=False, comment="Isolation scope (tenant); part of every key")
 
@@ -95,7 +106,7 @@ domains = Table(
     PrimaryKeyConstraint("namespace", "domain_key"),
     _size_check("domain"),
     comment="Domain versions: one row per named contention scope",
-    postgresql_with={"fillfactor": "50"},
+    postgresql_with=_storage(fillfactor=50),
 )
 
 intents = Table(
@@ -120,7 +131,7 @@ intents = Table(
     ),
     _size_check("intent"),
     comment="Intents: one row per logical action",
-    postgresql_with={"fillfactor": "80"},
+    postgresql_with=_storage(fillfactor=80),
 )
 
 branches = Table(
@@ -140,7 +151,7 @@ branches = Table(
     CheckConstraint("state IN ('open', 'committed', 'aborted')", name="state"),
     CheckConstraint("state = 'open' OR decided_at IS NOT NULL", name="decided"),
     comment="Branches: speculative plans, each decided once",
-    postgresql_with={"fillfactor": "80"},
+    postgresql_with=_storage(fillfactor=80),
 )
 
 effects = Table(
@@ -204,7 +215,7 @@ effects = Table(
     # Partial on a column that never changes: a state change stays heap-only, and an effect without a branch has no entry.
     Index("ix_effects_branch", "namespace", "branch_key", postgresql_where=text("branch_key IS NOT NULL")),
     comment="Effects: one row per admitted attempt of an intent",
-    postgresql_with={"fillfactor": "50"},
+    postgresql_with=_storage(fillfactor=50),
 )
 
 edges = Table(
@@ -231,6 +242,7 @@ edges = Table(
     CheckConstraint("intent_key <> observed_key OR attempt <> observed_attempt", name="not_itself"),
     Index("ix_edges_observed", "namespace", "observed_key", "observed_attempt"),
     comment="Dependency edges: one effect observed another",
+    postgresql_with=_storage(),
 )
 
 certificates = Table(
@@ -253,6 +265,7 @@ certificates = Table(
     ),
     CheckConstraint("hash = encode(sha256(body), 'hex')", name="hash"),
     comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+    postgresql_with=_storage(),
 )
 
 transitions = Table(
@@ -273,4 +286,5 @@ transitions = Table(
     _column("origin_attempt", Integer, "Its attempt", null=True),
     PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version"),
     comment="Transitions: every change of every effect, with cause, actor and time; append-only",
+    postgresql_with=_storage(),
 )

@@ -93,7 +93,7 @@ def _replace(call: Admission, old: Replace) -> Operation[Fresh | Replay]:
 
     parameters = {**_admission_parameters(call, rests=True), "attempt": old.attempt, "actor": call.request.agent}
     statement = admission.takeover() if old.takeover else admission.reopen()
-    return Operation("prepare", statement, parameters, interpret)
+    return Operation("prepare", statement, parameters, interpret, many=old.takeover)
 
 
 def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
@@ -153,7 +153,11 @@ def read_set_text(entries: tuple[ReadSetEntry, ...]) -> str:
 def fence_before(then: Operation[Any], namespace: str, key: bytes, attempt: int, actor: str) -> Operation[Any]:
     """Fence one expired lease, then go on."""
     operation = fence_expired(namespace, [key], [attempt], actor)
-    return Operation("fence", operation.statement, operation.parameters, lambda _row: Then(then))
+
+    def interpret(_row: Any) -> Then[Any]:
+        return Then(then)
+
+    return Operation("fence", operation.statement, operation.parameters, interpret, many=True)
 
 
 def fence_expired(namespace: str, keys: list[bytes], attempts: list[int], actor: str = FENCE_ACTOR) -> Operation[int]:
@@ -164,7 +168,7 @@ def fence_expired(namespace: str, keys: list[bytes], attempts: list[int], actor:
         return int(row.fenced)
 
     parameters = {"namespace": namespace, "keys": keys, "attempts": attempts, "actor": actor}
-    return Operation("sweep", reconciliation.fence_expired(), parameters, interpret)
+    return Operation("sweep", reconciliation.fence_expired(), parameters, interpret, many=True)
 
 
 def expired(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list[int]]]:
@@ -204,6 +208,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: 
         completion.commit_decide(),
         {**parameters, "asked": asked, "member_limit": member_limit},
         lambda row: completing.interpret_commit(prepared, result, row, asked=asked, member_limit=member_limit),
+        many=True,
     )
     if prepared.observing or prepared.read_set or prepared.branch is not None:
         return decide
@@ -223,6 +228,7 @@ def abort(prepared: PreparedEffect, reason: str, *, no_effect: bool) -> Operatio
         completion.abort(),
         parameters,
         lambda row: completing.interpret_abort(prepared, row, no_effect=no_effect),
+        many=True,
     )
 
 
@@ -259,7 +265,7 @@ def reconcile(
         return None if verdict is None else Then(fence_before(again(), namespace, key, verdict.attempt, operator))
 
     def again() -> Operation[None]:
-        return Operation("reconcile", reconciliation.reconcile(), parameters, interpret)
+        return Operation("reconcile", reconciliation.reconcile(), parameters, interpret, many=True)
 
     return again()
 

@@ -90,6 +90,13 @@ $$""",
     """CREATE TRIGGER keep_table BEFORE TRUNCATE ON effectfence.intents
         FOR EACH STATEMENT EXECUTE FUNCTION effectfence.refuse_change()""",
     """ALTER TABLE effectfence.intents ENABLE ALWAYS TRIGGER keep_table""",
+    """ALTER TABLE effectfence.certificates ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.edges ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.transitions ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.branches ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.domains ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.effects ALTER COLUMN namespace SET (n_distinct = 1)""",
+    """ALTER TABLE effectfence.intents ALTER COLUMN namespace SET (n_distinct = 1)""",
     """CREATE VIEW effectfence.unresolved AS
 SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at, e.renewed_at,
        e.lease_expires_at, clock_timestamp() - e.admitted_at AS age, e.failure, e.reason, e.result IS NOT NULL AS has_result
@@ -184,7 +191,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("namespace", "branch_key", name=op.f("pk_branches")),
         schema="effectfence",
         comment="Branches: speculative plans, each decided once",
-        postgresql_with={"fillfactor": "80"},
+        postgresql_with={
+            "fillfactor": "80",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_table(
         "certificates",
@@ -223,6 +235,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
         schema="effectfence",
         comment="Certificates: immutable, content-addressed records of committed effects; append-only",
+        postgresql_with={
+            "fillfactor": "100",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_table(
         "domains",
@@ -256,7 +274,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("namespace", "domain_key", name=op.f("pk_domains")),
         schema="effectfence",
         comment="Domain versions: one row per named contention scope",
-        postgresql_with={"fillfactor": "50"},
+        postgresql_with={
+            "fillfactor": "50",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_table(
         "effects",
@@ -413,7 +436,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
         schema="effectfence",
         comment="Effects: one row per admitted attempt of an intent",
-        postgresql_with={"fillfactor": "50"},
+        postgresql_with={
+            "fillfactor": "50",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_index(
         "ix_effects_branch",
@@ -463,7 +491,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("namespace", "intent_key", name=op.f("pk_intents")),
         schema="effectfence",
         comment="Intents: one row per logical action",
-        postgresql_with={"fillfactor": "80"},
+        postgresql_with={
+            "fillfactor": "80",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_index(
         "uq_intents_undoes",
@@ -515,6 +548,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", "version", name=op.f("pk_transitions")),
         schema="effectfence",
         comment="Transitions: every change of every effect, with cause, actor and time; append-only",
+        postgresql_with={
+            "fillfactor": "100",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_table(
         "edges",
@@ -550,6 +589,12 @@ def upgrade() -> None:
         ),
         schema="effectfence",
         comment="Dependency edges: one effect observed another",
+        postgresql_with={
+            "fillfactor": "100",
+            "autovacuum_analyze_threshold": "1000",
+            "autovacuum_vacuum_threshold": "1000",
+            "autovacuum_vacuum_insert_threshold": "1000",
+        },
     )
     op.create_index(
         "ix_edges_observed",
