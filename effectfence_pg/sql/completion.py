@@ -232,14 +232,28 @@ updated AS (
 ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
   FROM updated WHERE from_state <> state
+  UNION ALL
+  -- The same call again, because its answer was lost: nothing is left to end, but the answer is the same.
+  SELECT intent_key, attempt, domain_key, 0, NULL, true FROM mine WHERE last_operation = :operation
 )""",
         CASCADE,
+        """
+fallen AS (
+  SELECT intent, attempt, from_state FROM cascaded
+  UNION ALL
+  SELECT e.intent, e.attempt, t.from_state
+  FROM dependents d
+  JOIN effectfence.transitions t
+    ON t.namespace = :namespace AND t.intent_key = d.intent_key AND t.attempt = d.attempt
+   AND t.origin_key = d.origin_key AND t.origin_attempt = d.origin_attempt
+  JOIN effectfence.effects e ON e.namespace = :namespace AND e.intent_key = d.intent_key AND e.attempt = d.attempt
+)""",
         ADVANCE,
         LOGGED.format(reason=":reason", evidence="NULL"),
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, updated.state AS next_state,
-  (SELECT coalesce(json_agg(json_build_array(intent, attempt, from_state)), CAST('[]' AS json)) FROM cascaded) AS cascaded,
+  (SELECT coalesce(json_agg(json_build_array(intent, attempt, from_state)), CAST('[]' AS json)) FROM fallen) AS cascaded,
   stored.hash, stored.body, stored.minted_at, stored.attempt AS minted_attempt, stored.reconciled_over
 FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN mine ON true LEFT JOIN updated ON true LEFT JOIN stored ON true""",
     )
