@@ -216,7 +216,7 @@ class Calls:
         evidence: Any,
         operator: str,
         basis: str | None,
-        over: bool,
+        over: Any,
     ) -> Operation[None]:
         """An operator's judgement of one attempt."""
         check_name(intent, field="intent")
@@ -226,6 +226,8 @@ class Calls:
         known = _check_basis(judged, basis)
         if result is not None and judged != Outcome.HAPPENED:
             raise InvalidRequest(field="result", reason=f"goes with happened, not with {judged}")
+        if not isinstance(over, bool):
+            raise InvalidRequest(field="over", reason="is neither True nor False")
         if over and judged != Outcome.HAPPENED:
             raise InvalidRequest(field="over", reason=f"goes with happened, not with {judged}")
         shown = to_json_value(evidence, field="evidence", nul=False)

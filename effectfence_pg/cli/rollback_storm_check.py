@@ -5,11 +5,14 @@ No fence is asked for a verdict: who was rolled back is what the plan says, what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from effectfence_pg.cli.rollback_storm_plans import Plan
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from effectfence_pg.cli.rollback_storm_plans import Plan
 
 
 @dataclass(slots=True)

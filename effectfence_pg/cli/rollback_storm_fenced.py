@@ -177,5 +177,3 @@ class FencedSide(Side):
 
 def _observed(reads: Iterable[Read]) -> tuple[str, ...]:
     return tuple(read.writer for read in reads if read.how is How.OBSERVES and read.writer is not None)
-
-

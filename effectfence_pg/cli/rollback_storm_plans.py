@@ -115,9 +115,7 @@ def make_plan(seed: int, number: int, fewest: int, most: int) -> Plan:
     """
     # A plan has to come out the same for everybody who has its seed; nothing is secret about it.
     draw = random.Random(f"{seed}/{number}")  # noqa: S311
-    branches = tuple(
-        f"{number:05d}/{chr(ord('A') + at) if at < 26 else at}" for at in range(draw.randint(fewest, most))
-    )  # noqa: PLR2004
+    branches = tuple(f"{number:05d}/b{at}" for at in range(draw.randint(fewest, most)))
     wrong, misled, *others = draw.sample(branches, len(branches))
     slots = _slots(draw, wrong, misled, others)
     stages = max(slot.ends for slot in slots) + 1 + DECISION_STAGES

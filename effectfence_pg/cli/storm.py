@@ -58,7 +58,7 @@ def storm(
     Exit status 1 unless exactly one attempt executed and every other one got its certificate or stood down.
     """
     wanted = Storm(attempts, threads, processes, late, namespace=f"storm-{uuid.uuid4().hex[:12]}")
-    with reporting(as_json), _database(database_url) as url:
+    with reporting(as_json), usable_database(database_url) as url:
         facts = _run(wanted, url)
         answer(as_json, facts, _text(facts))
         for message in facts["errors"][:ERRORS_SHOWN]:
@@ -72,7 +72,7 @@ _DATABASE_CODES = frozenset(kind.code for kind in DATABASE_ERRORS)
 
 
 @contextlib.contextmanager
-def _database(flag: str | None) -> Generator[str]:
+def usable_database(flag: str | None) -> Generator[str]:
     """The URL of a database to use. The private server is started and migrated; one that was given is left as it is."""
     if given_database(flag) is None:
         progress.print("using the private PostgreSQL; its first start takes some seconds ...", soft_wrap=True)

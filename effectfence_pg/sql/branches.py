@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import TextClause
 
 from effectfence_pg.protocol.states import CASCADES_TO, DEAD, State
-from effectfence_pg.sql.closures import ADVANCE, CASCADE, ROLLED_BACK, below, listing
+from effectfence_pg.sql.closures import ADVANCE, CASCADE, GONE, ROLLED_BACK, below, listing
 from effectfence_pg.sql.completion import LOGGED, SEALED, UNDONE
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
 
@@ -106,6 +106,7 @@ ended AS (
   UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
 )""",
         CASCADE,
+        GONE,
         ADVANCE,
         SEALED.format(over="NULL"),
         LOGGED.format(reason="reason", evidence="NULL"),
@@ -143,8 +144,10 @@ updated AS (
 ),
 ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead FROM updated
+  UNION ALL SELECT intent_key, attempt, domain_key, 0, NULL, true FROM fallen_before
 ),
 {CASCADE.strip()},
+{GONE.strip()},
 {ADVANCE.strip()},
 {LOGGED.format(reason=":reason", evidence="NULL").strip()}"""
 
@@ -171,6 +174,11 @@ locked AS (
   WHERE e.state IN ({states(CASCADES_TO)})
   ORDER BY e.intent_key, e.attempt
   FOR NO KEY UPDATE OF e
+),
+fallen_before AS (
+  SELECT e.intent_key, e.attempt, e.domain_key
+  FROM plan JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = :branch_key
+  WHERE plan.state = 'aborted' AND e.state = 'aborted'
 )""",
         _ABORT.format(cause="branch_aborted"),
         verdict=f"""
@@ -184,7 +192,7 @@ def abort_intent() -> TextClause:
     return statement(
         f"""
 mine AS MATERIALIZED (
-  SELECT e.intent, e.attempt, e.state, e.last_operation, i.attempt AS current_attempt,
+  SELECT e.intent_key, e.domain_key, e.intent, e.attempt, e.state, i.attempt AS current_attempt,
          c.hash, c.body, c.minted_at, c.reconciled_over
   FROM effectfence.intents i
   JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
@@ -197,6 +205,9 @@ locked AS (
     ON e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = mine.attempt
   WHERE mine.attempt = :attempt AND e.state IN ({states(CASCADES_TO)}) AND {SERIALIZABLE}
   FOR NO KEY UPDATE OF e
+),
+fallen_before AS (
+  SELECT mine.intent_key, mine.attempt, mine.domain_key FROM mine WHERE mine.attempt = :attempt AND mine.state = 'aborted'
 )""",
         _ABORT.format(cause="intent_aborted"),
         verdict=f"""

@@ -143,6 +143,32 @@ advanced AS (
 )"""
 """Every exit to a dead state, every reconcile and every late completion takes a number of its domain."""
 
+GONE: Final = """
+gone AS (
+  SELECT intent_key, attempt, from_state FROM cascaded
+  UNION ALL
+  SELECT intent_key, attempt, from_state FROM updated WHERE state = 'aborted' AND from_state <> 'aborted'
+  UNION ALL
+  -- Asked again, perhaps because the answer was lost: `ended` has what fell before, with no number to take.
+  SELECT t.intent_key, t.attempt, t.from_state
+  FROM ended CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.transitions t
+    WHERE t.namespace = :namespace AND t.intent_key = ended.intent_key AND t.attempt = ended.attempt
+      AND t.to_state = 'aborted' AND t.from_state <> 'aborted'
+    ORDER BY t.version DESC LIMIT 1) AS t
+  WHERE ended.numbers = 0
+  UNION ALL
+  SELECT t.intent_key, t.attempt, t.from_state
+  FROM dependents
+  JOIN ended ON ended.intent_key = dependents.origin_key AND ended.attempt = dependents.origin_attempt AND ended.numbers = 0
+  CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.transitions t
+    WHERE t.namespace = :namespace AND t.intent_key = dependents.intent_key AND t.attempt = dependents.attempt
+      AND t.origin_key = dependents.origin_key AND t.origin_attempt = dependents.origin_attempt
+    ORDER BY t.version DESC LIMIT 1) AS t
+)"""
+"""What fell, with the state before: by this call, or by the same one before."""
+
 ROLLED_BACK: Final = """(
     -- Dependents first, whether they fell by the decision or with another one: only what has run is observed, so that
     -- what ran last rests on what ran before.
@@ -150,11 +176,8 @@ ROLLED_BACK: Final = """(
                                               fallen.due) ORDER BY fallen.executed_at DESC NULLS FIRST,
                                               fallen.admitted_at DESC), CAST('[]' AS json))
     FROM (
-      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at,
-             gone.depth
-      FROM (SELECT intent_key, attempt, from_state, 0 AS depth FROM cascaded
-            UNION ALL SELECT intent_key, attempt, from_state, 1 FROM updated WHERE state = 'aborted') AS gone
-      CROSS JOIN LATERAL (
+      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at
+      FROM gone CROSS JOIN LATERAL (
         SELECT * FROM effectfence.effects e
         WHERE e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt OFFSET 0) AS e
     ) AS fallen) AS rolled_back"""

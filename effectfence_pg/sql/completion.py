@@ -10,6 +10,7 @@ from effectfence_pg.sql.closures import (
     CASCADE,
     CLOSURE,
     DEAD_MEMBERS,
+    GONE,
     ROLLED_BACK,
     TOO_LARGE,
     UNDECIDED_MEMBERS,
@@ -282,8 +283,12 @@ updated AS (
 ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
   FROM updated WHERE from_state <> state
+  UNION ALL
+  -- The same call again, because its answer was lost: nothing is left to end, but the answer is the same.
+  SELECT intent_key, attempt, domain_key, 0, NULL, true FROM mine WHERE last_operation = :operation
 )""",
         CASCADE,
+        GONE,
         ADVANCE,
         LOGGED.format(reason=":reason", evidence="NULL"),
         _STORED,

@@ -28,7 +28,8 @@ from effectfence_pg import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from multiprocessing.synchronize import Event
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ WALKS_AWAY, SWEEPS = 0.05, 0.15
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a process does. `orders` has the numbers of the intents that each thread tries, in its order."""
+    """What a process does. `orders` has the numbers of the intents that each thread tries at least, in its order."""
 
     url: str
     namespace: str
@@ -58,14 +59,14 @@ class LostError(Exception):
     """The database did not come back."""
 
 
-def run(plan: Plan) -> None:
-    """The process: it ends when its threads have tried everything."""
+def run(plan: Plan, calm: Event) -> None:
+    """The process: it ends when its threads have tried everything, and no more crashes are to come."""
     # The pool tells of every connection that died, and here that is no news.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     config = FenceConfig(pool_size=len(plan.orders), lease_seconds=LEASE_SECONDS, application_name="effectfence-chaos")
     with Fence(plan.url, namespace=plan.namespace, config=config) as fence:
         threads = [
-            threading.Thread(target=_thread, args=(fence, plan, number), daemon=True)
+            threading.Thread(target=_thread, args=(fence, plan, number, calm), daemon=True)
             for number in range(len(plan.orders))
         ]
         for thread in threads:
@@ -74,9 +75,9 @@ def run(plan: Plan) -> None:
             thread.join()
 
 
-def _thread(fence: Fence, plan: Plan, number: int) -> None:
+def _thread(fence: Fence, plan: Plan, number: int, calm: Event) -> None:
     choices, books = random.Random(f"{plan.seed}-{number}"), Books(plan.books)  # noqa: S311 (repeatable, not secret)
-    for intent in plan.orders[number]:
+    for intent in _numbers(plan.orders[number], choices, calm):
         try:
             _attempt(fence, intent, books, choices)
         except Exception as error:  # noqa: BLE001 (everything that is not expected is what chaos looks for)
@@ -84,6 +85,13 @@ def _thread(fence: Fence, plan: Plan, number: int) -> None:
             books.note("error", code=code, message=str(error), intent=f"intent-{intent}")
         if choices.random() < SWEEPS:
             _insistently(fence.sweep)
+
+
+def _numbers(order: tuple[int, ...], choices: random.Random, calm: Event) -> Iterator[int]:
+    """Everything in the order, then anything of it again until it is calm: no crash comes when nobody is at work."""
+    yield from order
+    while order and not calm.is_set():
+        yield choices.choice(order)
 
 
 def _attempt(fence: Fence, number: int, books: Books, choices: random.Random) -> None:

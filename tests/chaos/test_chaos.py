@@ -43,7 +43,8 @@ def test_no_promise_breaks_when_the_server_crashes_during_a_storm() -> None:
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["holds"], facts["broken"]) == (True, [])
-    assert (facts["crashes"], facts["attempts"]) == (2, 120)
+    assert facts["crashes"] == 2
+    assert facts["attempts"] >= 120
     assert 0 < facts["acknowledged"] <= facts["committed"] <= facts["executions"] <= 30
 
 

@@ -104,7 +104,8 @@ def abort_without_effect(world: World) -> Call:
 
 def abort_with_dependents(world: World) -> Call:
     prepared = world.hold("base")
-    world.admit(observes=["base"])
+    world.hold("middle", observes=["base"])
+    world.admit(observes=["middle", "base"])
     return lambda fence: fence.abort(prepared, "rolled back")
 
 
@@ -223,7 +224,6 @@ REPEATED_OTHERWISE = {
         commit_of_a_stale_read_set,
         Cut.AFTER_COMMIT,
     ): "the repeated verdict counts the fencing itself as a move of the own domain",
-    (abort_with_dependents, Cut.AFTER_COMMIT): "the repeated answer does not name the dependents that fell",
 }
 
 

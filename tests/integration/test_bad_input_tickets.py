@@ -184,6 +184,27 @@ def test_the_originals_wire_form_passes_verbatim_through_json(world: World) -> N
     assert again.verify()
 
 
+def through_javascript(value: Any) -> Any:
+    """JSON.parse and JSON.stringify: every number is a double, and a whole one is written without a point."""
+    if isinstance(value, dict):
+        return {key: through_javascript(item) for key, item in reversed(value.items())}
+    if isinstance(value, list):
+        return [through_javascript(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def test_a_ticket_that_went_through_javascript_is_the_same_ticket(world: World) -> None:
+    prepared = world.admit(args={"amount": 49.0, "delta": -0.0, "rate": 0.5}, lease_seconds=90.0)
+    ticket = through_javascript(json.loads(prepared.model_dump_json()))
+    assert ticket["lease_seconds"] == 90
+    assert isinstance(ticket["lease_seconds"], int)
+    world.fence.renew(ticket)
+    certificate = world.fence.commit(ticket, "done")
+    assert isinstance(certificate, EffectCert)
+    assert certificate.args == {"amount": 49.0, "delta": -0.0, "rate": 0.5}
+    assert certificate.verify()
+
+
 def test_every_certificate_of_the_original_is_minted_here_byte_for_byte(engine: sa.Engine, namespace: str) -> None:
     """Those whose clock is one tick of one agent: what the fence itself would have made of the same request."""
     path = Path(__file__).parents[1] / "vectors" / "certificates.jsonl"

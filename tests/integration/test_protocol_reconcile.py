@@ -155,6 +155,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "odd outcome": ({"outcome": "maybe"}, "outcome"),
     "result of nothing": ({"outcome": "did_not_happen", "result": 1}, "result"),
     "over nothing": ({"outcome": "compensated", "over": True}, "over"),
+    "over perhaps": ({"outcome": "happened", "over": None}, "over"),
     "no operator": ({"outcome": "happened", "operator": ""}, "operator"),
     "attempt 0": ({"outcome": "happened", "attempt": 0}, "attempt"),
     "no result": ({"outcome": "happened", "result": None}, "result"),

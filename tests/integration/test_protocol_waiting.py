@@ -21,7 +21,6 @@ from effectfence_pg import (
     ReadSetUnsettled,
     Replay,
 )
-from effectfence_pg.transactions import Pause
 from tests.support.world import World
 
 PATIENCE = 20.0
@@ -162,14 +161,27 @@ def test_patience_that_is_no_time_is_refused(world: World, patience: object) -> 
     assert world.state() == "in_flight"
 
 
-def test_pauses_grow_to_their_limit_and_never_pass_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_to_their_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 5:
+            raise EnoughError
+
     paused: list[float] = []
     world.admit()
-    monkeypatch.setattr(
-        "effectfence_pg.transactions.time.sleep", lambda s: paused.append(s) or threading.Event().wait(s)
-    )
+    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", sleep)
+    with pytest.raises(EnoughError):
+        world.fence.prepare(world.request(), wait_seconds=PATIENCE)
+    assert paused == [0.005, 0.01, 0.02, 0.02, 0.02]
+
+
+def test_a_pause_never_passes_the_end_of_the_patience(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    world.admit()
+    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", paused.append)
     with pytest.raises(IntentInFlight):
-        world.fence.prepare(world.request(), wait_seconds=0.1)
-    assert paused[:3] == [0.005, 0.01, 0.02]
-    assert max(paused) <= 0.02
-    assert Pause(0.1).seconds == 0.1
+        world.fence.prepare(world.request(), wait_seconds=0.004)
+    assert all(seconds <= 0.004 for seconds in paused)
