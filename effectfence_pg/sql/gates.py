@@ -14,6 +14,8 @@ from effectfence_pg.values.clocks import MAX_COUNT
 SETTLED_EVERY: Final = 64
 """The watermark of a domain moves at every number divisible by this: one short index walk for that many admissions."""
 
+UNDOES: Final = "(:undoes_key, :undoes_attempt)"
+
 OBSERVED: Final = f"""
 live AS (
   SELECT entry.domain_key, entry.seq, entry.position, coalesce(d.seq, 0) AS live_seq,
@@ -34,7 +36,7 @@ open_effects AS (
     ORDER BY e.seq OFFSET 0) AS e
   WHERE e.state IN ({states(UNSETTLED)}, 'executed') AND e.intent_key <> :intent_key
     -- A compensation undoes by meaning: what its target unsettles is what it is there for.
-    AND (e.intent_key = :undoes_key AND e.attempt = :undoes_attempt) IS NOT TRUE
+    AND ((e.intent_key, e.attempt) = {UNDOES}) IS NOT TRUE
 ),
 named AS (
   SELECT asked.intent_key AS asked_key, e.intent_key, e.attempt, e.intent, e.state, e.vector_clock

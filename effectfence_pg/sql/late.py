@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.completion import FOUND, FOUND_FACTS, TICKET
-from effectfence_pg.sql.gates import GATES, clock
+from effectfence_pg.sql.gates import GATES, UNDOES, clock
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
 
@@ -16,7 +16,8 @@ def observe_late() -> TextClause:
     The stored row says what is new, and not the ticket: an older one, or a call whose answer was lost, adds nothing twice.
     """
     return statement(
-        GATES,
+        # A ticket does not say what its effect undoes; the row does.
+        GATES.replace(f"= {UNDOES}", "= (SELECT undoes_key, undoes_attempt FROM found)"),
         FOUND,
         f"""
 reread AS MATERIALIZED (
