@@ -9,6 +9,7 @@ from uuid import uuid4
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
 from effectfence_pg.protocol.admission import Admission, Target, effective_read_set
 from effectfence_pg.protocol.reconciliation import Judgement
+from effectfence_pg.protocol.speculation import require_plain
 from effectfence_pg.protocol.verdicts import require_own
 from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.values import (
@@ -67,6 +68,7 @@ class Calls:
     def admission(self, given: EffectRequest | Mapping[str, Any]) -> Admission:
         """One call of prepare, with a token of its own."""
         request = parse_request(given)
+        require_plain(request.intent)
         request.check(self.config)
         return self._admission(request)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from effectfence_pg.errors import (
     ClosurePending,
     ClosureTooLarge,
     CommitConflict,
+    InvalidRequest,
     LeaseLost,
     MovedEntry,
     NotReconcilable,
@@ -61,6 +63,19 @@ class Undoable:
     def compensating_intent(self) -> str:
         """The name of the compensation, for people: its key are the columns that name what it undoes."""
         return f"compensation:{self.attempt}:{key_of(self.intent).hex()}"
+
+
+_COMPENSATING = re.compile(r"compensation:[1-9][0-9]*:[0-9a-f]{64}")
+
+
+def require_plain(intent: str) -> None:
+    """Keep the names of compensations for compensations: a user's intent would stand in the place of one.
+
+    Raises:
+        InvalidRequest: It is such a name.
+    """
+    if _COMPENSATING.fullmatch(intent):
+        raise InvalidRequest(field="intent", reason="is the name of a compensation: use prepare_compensation")
 
 
 def interpret_target(intent: str, attempt: int, row: Any) -> Undoable:
