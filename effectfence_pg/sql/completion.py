@@ -120,7 +120,11 @@ moved AS MATERIALIZED (
   LEFT JOIN LATERAL (
     SELECT d.seq FROM effectfence.domains d
     WHERE d.namespace = :namespace AND d.domain_key = entry.domain_key OFFSET 0) AS d ON true
-  WHERE coalesce(d.seq, 0) <> CASE WHEN entry.domain_key = mine.domain_key THEN mine.seq ELSE entry.seq END
+  WHERE coalesce(d.seq, 0) <> CASE
+      WHEN entry.domain_key <> mine.domain_key THEN entry.seq
+      -- A verdict that is repeated does not count the number that the failure itself took.
+      WHEN mine.failure = 'read_set_stale' THEN mine.seq + 1
+      ELSE mine.seq END
 ),
 facts AS MATERIALIZED (
   SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided, {TOO_LARGE} AS too_large,

@@ -206,25 +206,19 @@ def proxy(database_url: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def check(case: Case, cuts: tuple[Cut | None, ...], proxy: Proxy, engine: sa.Engine) -> None:
+def check(
+    case: Case, cuts: tuple[Cut | None, ...], proxy: Proxy, engine: sa.Engine, through: sa.Engine | None = None
+) -> None:
     undisturbed, disturbed = in_a_world_of_its_own(engine), in_a_world_of_its_own(engine)
     expected = outcome(case(undisturbed), undisturbed.fence)
     call = case(disturbed)
-    with Fence(proxy.url, namespace=disturbed.namespace, config=FenceConfig(pool_size=2)) as fence:
+    with Fence(through or proxy.url, namespace=disturbed.namespace, config=FenceConfig(pool_size=2)) as fence:
         fence.current("nothing")
         proxy.cut(*cuts)
         found = outcome(call, fence)
     assert (proxy.pending, proxy.failures) == (0, []), "the connection did not die where it should"
     assert found == expected
     assert stored(disturbed) == stored(undisturbed)
-
-
-REPEATED_OTHERWISE = {
-    (
-        commit_of_a_stale_read_set,
-        Cut.AFTER_COMMIT,
-    ): "the repeated verdict counts the fencing itself as a move of the own domain",
-}
 
 
 def each(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
@@ -234,9 +228,6 @@ def each(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
             pytest.param(
                 *(case, cut),
                 id=f"{case.__name__}, {'before' if cut is Cut.BEFORE_COMMIT else 'after'} the COMMIT",
-                marks=[pytest.mark.xfail(reason=REPEATED_OTHERWISE[case, cut])]
-                if (case, cut) in REPEATED_OTHERWISE
-                else [],
             )
             for case in cases
             for cut in Cut
@@ -260,6 +251,21 @@ def test_so_does_a_call_whose_third_transaction_dies(cut: Cut, proxy: Proxy, eng
 @each(TWO_TRANSACTIONS)
 def test_so_does_a_call_whose_second_transaction_dies(case: Case, cut: Cut, proxy: Proxy, engine: sa.Engine) -> None:
     check(case, (None, cut), proxy, engine)
+
+
+@pytest.fixture(scope="module")
+def given(proxy: Proxy) -> Iterator[sa.Engine]:
+    """An engine of the caller's, whose transactions are a BEGIN, a statement and a COMMIT."""
+    given = sa.create_engine(proxy.url)
+    yield given
+    given.dispose()
+
+
+@each(CASES)
+def test_so_does_a_call_on_an_engine_of_the_callers(
+    case: Case, cut: Cut, proxy: Proxy, engine: sa.Engine, given: sa.Engine
+) -> None:
+    check(case, (cut,), proxy, engine, through=given)
 
 
 def test_a_connection_that_dies_again_and_again_is_replaced_each_time(proxy: Proxy, engine: sa.Engine) -> None:

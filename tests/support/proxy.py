@@ -61,6 +61,9 @@ class Link:
         self.asked = Messages(starts_untyped=True)
         self.answered = Messages(starts_untyped=False)
         self.commits: set[bytes] = set()  # the prepared statements that are a COMMIT
+        self.begins: set[bytes] = set()  # those that are a BEGIN
+        self.writes: set[bytes] = set()  # those that write, and commit by themselves outside of a block
+        self.in_block = False
         self.waiting_for_client = True
         self.cut: Cut | None = None
         self.committed = False
@@ -87,6 +90,11 @@ class Link:
             self.waiting_for_client = False
             self.proxy.count_turn()
         for message in self.asked.feed(data):
+            if self.cut is None and message[:1] == b"S":
+                # What follows is another transaction; the one that is to be cut keeps what it was.
+                self.in_block = False
+                self.server.sendall(message)
+                continue
             if self._commits(message) and self.cut is None:
                 self.cut = self.proxy.take_cut()
                 if self.cut is Cut.BEFORE_COMMIT:
@@ -106,7 +114,7 @@ class Link:
             self.client.sendall(data)
             return True
         for message in self.answered.feed(data):
-            self.committed |= message.startswith(b"C") and message[5:] == COMMIT + b"\0"
+            self.committed |= message.startswith(b"C") and (message[5:] == COMMIT + b"\0" or not self.in_block)
             if message.startswith(b"Z"):
                 if not self.committed:
                     self.proxy.failures.append("the transaction that was to be cut after its COMMIT did not commit")
@@ -120,13 +128,24 @@ class Link:
         if kind == b"Q":
             return body == COMMIT + b"\0"
         if kind == b"P":
-            name, _, rest = body.partition(b"\0")
-            if rest.startswith(COMMIT + b"\0"):
-                self.commits.add(name)
-            else:
-                self.commits.discard(name)
+            name, _, text = body.partition(b"\0")
+            for names, is_one in (
+                (self.commits, text.startswith(COMMIT + b"\0")),
+                (self.begins, text.startswith(b"BEGIN")),
+                (self.writes, b"INSERT INTO" in text or b"UPDATE " in text),
+            ):
+                (names.add if is_one else names.discard)(name)
             return False
-        return kind == b"B" and body.split(b"\0", 2)[1] in self.commits
+        if kind != b"B":
+            return False
+        name = body.split(b"\0", 2)[1]
+        if name in self.begins:
+            self.in_block = True
+        elif name in self.commits:
+            return True
+        else:
+            return name in self.writes and not self.in_block
+        return False
 
 
 class Proxy:
