@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -75,6 +76,16 @@ def test_a_holder_killed_before_the_effect_leaves_an_unknown_outcome_as_well(
     assert witness.count() == 0
 
 
+@contextlib.contextmanager
+def stopped(process: Actor) -> Iterator[None]:
+    """It stands still, and goes on afterwards as if no time had passed."""
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
 def without(snapshot: Snapshot, *tables: str) -> Snapshot:
     return {name: rows for name, rows in snapshot.items() if name not in tables}
 
@@ -86,31 +97,31 @@ def second_attempt(snapshot: Snapshot) -> list[Any]:
 
 @pytest.mark.parametrize("lease_ends_by", ["a duplicate", "a sweep", "a takeover"])
 def test_a_holder_that_wakes_up_after_another_one_completed_moves_nothing(
-    lease_ends_by: str, holder: Actor, world: World, witness: Witness
+    lease_ends_by: str, crew: Callable[..., Sequence[Actor]], world: World, witness: Witness
 ) -> None:
+    holder = crew()[0]
     policy = "takeover" if lease_ends_by == "a takeover" else "fence"
     ticket = hold(holder, world, on_lease_expiry=policy)
-    os.kill(holder.pid, signal.SIGSTOP)
-    world.expire()
-    if lease_ends_by == "a sweep":
-        assert world.fence.sweep() == 1
-    elif lease_ends_by == "a duplicate":
-        with pytest.raises(IntentFailed):
-            world.fence.prepare(world.request())
-    if lease_ends_by != "a takeover":
-        # The downstream was given the higher number before it was asked: the stopped holder cannot act any more.
-        world.fence.clear("charge:1", attempt=1, basis="fenced_downstream", **EVIDENCE)
-    second = world.fence.prepare(world.request(on_lease_expiry=policy, agent="agent-b"))
-    assert isinstance(second, Fresh)
-    assert (second.prepared.attempt, second.prepared.seq > ticket["seq"]) == (2, True)
-    witness.happened("charge:1", attempt=2)
-    certificate = world.fence.commit(second.prepared, "by b")
-    assert isinstance(certificate, EffectCert)
-    before, told = world.rows(), world.history()
-    state = world.state(attempt=1)
-    assert state == ("superseded" if lease_ends_by == "a takeover" else "released")
+    with stopped(holder):
+        world.expire()
+        if lease_ends_by == "a sweep":
+            assert world.fence.sweep() == 1
+        elif lease_ends_by == "a duplicate":
+            with pytest.raises(IntentFailed):
+                world.fence.prepare(world.request())
+        if lease_ends_by != "a takeover":
+            # The downstream was given the higher number before it was asked: the stopped holder cannot act any more.
+            world.fence.clear("charge:1", attempt=1, basis="fenced_downstream", **EVIDENCE)
+        second = world.fence.prepare(world.request(on_lease_expiry=policy, agent="agent-b"))
+        assert isinstance(second, Fresh)
+        assert (second.prepared.attempt, second.prepared.seq > ticket["seq"]) == (2, True)
+        witness.happened("charge:1", attempt=2)
+        certificate = world.fence.commit(second.prepared, "by b")
+        assert isinstance(certificate, EffectCert)
+        before, told = world.rows(), world.history()
+        state = world.state(attempt=1)
+        assert state == ("superseded" if lease_ends_by == "a takeover" else "released")
 
-    os.kill(holder.pid, signal.SIGCONT)
     committed = holder.do("commit", ticket=ticket, result="by a")
     renewed = holder.do("renew", ticket=ticket)
     aborted = holder.do("abort", ticket=ticket, reason="woke up late")
