@@ -170,15 +170,16 @@ decided AS (
 ),
 locked AS (
   SELECT e.ctid AS row, e.state
-  FROM decided JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = decided.branch_key
-  WHERE e.state IN ({states(CASCADES_TO)})
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND EXISTS (SELECT FROM decided) AND e.state IN ({states(CASCADES_TO)})
   ORDER BY e.intent_key, e.attempt
   FOR NO KEY UPDATE OF e
 ),
 fallen_before AS (
   SELECT e.intent_key, e.attempt, e.domain_key
-  FROM plan JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = :branch_key
-  WHERE plan.state = 'aborted' AND e.state = 'aborted'
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state = 'aborted'
+    AND EXISTS (SELECT FROM plan WHERE state = 'aborted')
 )""",
         _ABORT.format(cause="branch_aborted"),
         verdict=f"""

@@ -79,7 +79,8 @@ target AS (
   WHERE t.namespace = :namespace AND t.intent_key = :undoes_key AND t.attempt = :undoes_attempt
 ),
 plan AS (
-  SELECT b.state FROM effectfence.branches b WHERE b.namespace = :namespace AND b.branch_key = :branch_key
+  SELECT b.state FROM effectfence.branches b
+  WHERE :branch_key IS NOT NULL AND b.namespace = :namespace AND b.branch_key = :branch_key
 ),
 gates AS MATERIALIZED (
   SELECT

@@ -21,36 +21,38 @@ BEGIN
      OR EXISTS (SELECT FROM pg_stats WHERE schemaname = 'effectfence' AND tablename = 'effects') THEN
     RETURN;
   END IF;
+  -- The owner has no right to truncate these, takes it for a moment and gives it back.
+  GRANT TRUNCATE ON effectfence.certificates, effectfence.transitions TO CURRENT_USER;
   BEGIN
     LOCK TABLE {_ALL} IN ACCESS EXCLUSIVE MODE;
+    IF {_EMPTY} THEN
+      INSERT INTO effectfence.domains (namespace, domain_key, domain, seq) VALUES ('-', sha256('-'), '-', 1);
+      INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at)
+      VALUES ('-', sha256('-'), '-', 1, 1, now());
+      INSERT INTO effectfence.branches (namespace, branch_key, branch, state, version, opened_at)
+      VALUES ('-', sha256('-'), '-', 'open', 1, now());
+      INSERT INTO effectfence.effects
+        (namespace, intent_key, attempt, state, version, token, intent, domain_key, domain, seq, tool, agent, args, args_digest,
+         identity_digest, vector_clock, read_set, read_keys, read_seqs, observing, on_stale, on_lease_expiry, took_over,
+         lease_seconds, admitted_at, commit_asked)
+      SELECT '-', key, n, 'released', 1, gen_random_uuid(), '-', key, '-', n, '-', '-', '{{}}',
+             sha256('-'), sha256('-'), '{{}}', '[]', '{{}}', '{{}}', false, 'fail', 'fence', false, 1, now(), false
+      FROM (VALUES (sha256('-'), 1), (sha256('+'), 2)) AS other (key, n);
+      INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
+      VALUES ('-', sha256('+'), 2, sha256('-'), 1, 'parent');
+      INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)
+      VALUES ('-', encode(sha256('-'), 'hex'), sha256('-'), 1, '-', now());
+      INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to_state, cause, actor)
+      VALUES ('-', sha256('-'), 1, 1, 'released', '-', '-');
+      ANALYZE {_ALL};
+      {" ".join(f"ALTER TABLE effectfence.{table} DISABLE TRIGGER keep_table;" for table in TABLES)}
+      TRUNCATE {_ALL};
+      {" ".join(f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER keep_table;" for table in TABLES)}
+    END IF;
   EXCEPTION WHEN lock_not_available THEN
-    RETURN;
+    NULL;
   END;
-  IF NOT ({_EMPTY}) THEN
-    RETURN;
-  END IF;
-  INSERT INTO effectfence.domains (namespace, domain_key, domain, seq) VALUES ('-', sha256('-'), '-', 1);
-  INSERT INTO effectfence.intents (namespace, intent_key, intent, attempt, version, created_at)
-  VALUES ('-', sha256('-'), '-', 1, 1, now());
-  INSERT INTO effectfence.branches (namespace, branch_key, branch, state, version, opened_at)
-  VALUES ('-', sha256('-'), '-', 'open', 1, now());
-  INSERT INTO effectfence.effects
-    (namespace, intent_key, attempt, state, version, token, intent, domain_key, domain, seq, tool, agent, args, args_digest,
-     identity_digest, vector_clock, read_set, read_keys, read_seqs, observing, on_stale, on_lease_expiry, took_over,
-     lease_seconds, admitted_at, commit_asked)
-  SELECT '-', key, n, 'released', 1, gen_random_uuid(), '-', key, '-', n, '-', '-', '{{}}',
-         sha256('-'), sha256('-'), '{{}}', '[]', '{{}}', '{{}}', false, 'fail', 'fence', false, 1, now(), false
-  FROM (VALUES (sha256('-'), 1), (sha256('+'), 2)) AS other (key, n);
-  INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
-  VALUES ('-', sha256('+'), 2, sha256('-'), 1, 'parent');
-  INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)
-  VALUES ('-', encode(sha256('-'), 'hex'), sha256('-'), 1, '-', now());
-  INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to_state, cause, actor)
-  VALUES ('-', sha256('-'), 1, 1, 'released', '-', '-');
-  ANALYZE {_ALL};
-  {" ".join(f"ALTER TABLE effectfence.{table} DISABLE TRIGGER keep_table;" for table in TABLES)}
-  TRUNCATE {_ALL};
-  {" ".join(f"ALTER TABLE effectfence.{table} ENABLE ALWAYS TRIGGER keep_table;" for table in TABLES)}
+  REVOKE TRUNCATE ON effectfence.certificates, effectfence.transitions FROM CURRENT_USER;
 END
 $$
 """

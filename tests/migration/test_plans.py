@@ -12,8 +12,9 @@ from psycopg import sql
 
 from effectfence_pg import FenceRepository, PreparedEffect
 from effectfence_pg.calls import Calls
+from effectfence_pg.pipelining import BY_KEY
 from effectfence_pg.protocol.admission import Replace
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.sql.operation import Operation
 from effectfence_pg.transactions import compiled
 from tests.support.rows import all_of
@@ -43,6 +44,8 @@ FROM effectfence.effects, generate_series(3, 4) AS v WHERE intent <> 'model';
 INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
 SELECT a.namespace, a.intent_key, 1, b.intent_key, 1, 'observes' FROM effectfence.effects a
 JOIN effectfence.effects b ON b.intent = 'charge:' || (substr(a.intent, 8)::int + 1) WHERE a.intent LIKE 'charge:%';
+INSERT INTO effectfence.branches (namespace, branch_key, branch, state, version, opened_at)
+SELECT '{ns}', sha256(convert_to('plan:' || n, 'UTF8')), 'plan:' || n, 'open', 1, now() FROM generate_series(1, {count}) AS n;
 ANALYZE;
 """
 
@@ -77,8 +80,8 @@ def operations(world: World) -> dict[str, Operation[Any]]:
         "prepare reopened": verbs._replace(prepared["prepare resting"], Replace(1, takeover=False)),
         "prepare taken over": verbs._replace(prepared["prepare resting"], Replace(1, takeover=True)),
         "prepare held": verbs._held(prepared["prepare plain"]),
-        "commit plain": verbs.commit(ticket, "1", asked=True),
-        "commit decided": verbs.commit(observing, "1", asked=True),
+        "commit plain": verbs.commit(ticket, "1", asked=True, member_limit=1000),
+        "commit decided": verbs.commit(observing, "1", asked=True, member_limit=1000),
         "abort": verbs.abort(ticket, "no", no_effect=False),
         "renew": verbs.renew(ticket),
         "fence": verbs.fence_expired(world.namespace, [world.request().intent_key], [1]),
@@ -86,6 +89,13 @@ def operations(world: World) -> dict[str, Operation[Any]]:
         "observe": calls.observe(("of:1", "of:2")),
         "reserve": calls.reserve("of:1", 1),
         "status": calls.status("charge:7"),
+        "observe late": calls.observe_late(ticket, read, ("charge:3",)),
+        "promote branch": calls.promotion(None, "plan", "o")[1],
+        "promote intent": calls.promotion("charge:7", None, "o")[1],
+        "abort branch": calls.abort_branch("plan", "no", "o"),
+        "abort intent": calls.abort_intent("charge:7", 1, "no", "o"),
+        "settle": speculation.settle(world.namespace, [world.request().intent_key], [1]),
+        "target": calls.target("charge:7", 1),
     }
 
 
@@ -105,6 +115,13 @@ NAMES = (
     "observe",
     "reserve",
     "status",
+    "observe late",
+    "promote branch",
+    "promote intent",
+    "abort branch",
+    "abort intent",
+    "settle",
+    "target",
 )
 
 
@@ -123,6 +140,8 @@ def explained(engine: sa.Engine, operation: Operation[Any], mode: str) -> dict[s
     url = engine.url.render_as_string(hide_password=False)
     with psycopg.connect(libpq_url(url)) as connection:
         connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
+        if operation.many:
+            connection.execute(BY_KEY)
         connection.execute(b"PREPARE hot AS " + text)
         arguments = sql.SQL(", ").join(values)
         explain = sql.SQL("EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE hot ({})").format(arguments)
@@ -139,6 +158,33 @@ def test_a_hot_statement_never_reads_a_whole_table(full: sa.Engine, name: str) -
         found = list(scans(explained(full, operation, mode)))
         assert found, "a plan without a table of ours proves nothing"
         assert [scan for scan in found if scan[0] == "Seq Scan"] == []
+
+
+@pytest.fixture(scope="module")
+def young(databases: Databases, template_database: str) -> Iterator[sa.Engine]:
+    """A database that was just migrated: no rows, and the statistics that a migration leaves."""
+    url = databases.create(template_database)
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    yield engine
+    databases.drop(url)
+
+
+def conditions(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """By what each index of ours is searched, at every level of a plan."""
+    if plan.get("Schema", "effectfence") == "effectfence" and "Index Name" in plan:
+        yield plan["Index Name"], plan.get("Index Cond", "")
+    for below in plan.get("Plans", ()):
+        yield from conditions(below)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_that_is_planned_before_there_are_rows_reads_no_more_than_its_keys(
+    full: sa.Engine, young: sa.Engine, name: str
+) -> None:
+    """A prepared statement keeps its plan when the tables grow: by the namespace alone it would read the whole tenant."""
+    plan = explained(young, operations(World(full, NAMESPACE))[name], "generic")
+    assert [scan for scan in scans(plan) if scan[0] == "Seq Scan"] == []
+    assert [found for found in conditions(plan) if "_key" not in found[1] and "hash" not in found[1]] == []
 
 
 def test_every_operation_is_listed(full: sa.Engine) -> None:
