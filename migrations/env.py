@@ -9,11 +9,8 @@ from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.engine import Connection
 
 from effectfence_pg.settings import CLIENT_ENCODING, given_database
-from effectfence_pg.sql.statistics import FIRST_STATISTICS
+from effectfence_pg.sql.statistics import FIRST_STATISTICS, LOCK_KEY
 from effectfence_pg.sql.tables import SCHEMA, metadata
-
-LOCK_KEY = 0x0EFFEC7FE9CE
-"""Concurrent first use: `CREATE ... IF NOT EXISTS` races, a transaction-level advisory lock does not."""
 
 
 def database_url() -> URL:

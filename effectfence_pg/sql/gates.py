@@ -80,7 +80,7 @@ target AS (
 ),
 plan AS (
   SELECT b.state FROM effectfence.branches b
-  WHERE :branch_key IS NOT NULL AND b.namespace = :namespace AND b.branch_key = :branch_key
+  WHERE CAST(:branch_key AS bytea) IS NOT NULL AND b.namespace = :namespace AND b.branch_key = :branch_key
 ),
 gates AS MATERIALIZED (
   SELECT

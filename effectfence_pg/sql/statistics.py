@@ -8,6 +8,9 @@ leaves the planner with what it has to know from the first statement on: keys ar
 
 from typing import Final
 
+LOCK_KEY: Final = 0x0EFFEC7FE9CE
+"""Concurrent first use: `CREATE ... IF NOT EXISTS` races, a transaction-level advisory lock does not."""
+
 TABLES: Final = ("branches", "certificates", "domains", "edges", "effects", "intents", "transitions")
 
 _EMPTY = " AND ".join(f"NOT EXISTS (SELECT FROM effectfence.{table})" for table in TABLES)
@@ -16,6 +19,7 @@ _ALL = ", ".join(f"effectfence.{table}" for table in TABLES)
 FIRST_STATISTICS: Final = f"""
 DO $$
 BEGIN
+  PERFORM pg_advisory_xact_lock({LOCK_KEY});
   SET LOCAL lock_timeout = '5s';
   IF to_regclass('effectfence.effects') IS NULL
      OR EXISTS (SELECT FROM pg_stats WHERE schemaname = 'effectfence' AND tablename = 'effects') THEN

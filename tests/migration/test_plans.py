@@ -126,7 +126,9 @@ NAMES = (
 
 
 def scans(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """How each table of ours is read, at every level of a plan."""
+    """How each table of ours is read, at every level of a plan that can run."""
+    if plan.get("One-Time Filter") == "false":
+        return
     if plan.get("Schema") == "effectfence" and "Scan" in plan["Node Type"]:
         yield plan["Node Type"], plan["Relation Name"]
     for below in plan.get("Plans", ()):
