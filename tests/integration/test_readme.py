@@ -1,0 +1,60 @@
+"""What the README shows runs as it stands, and what it links to is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def example(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no example called {name}"
+    return found[1]
+
+
+def run(code: str, url: str) -> str:
+    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_quickstart_charges_once_and_replays_the_same_certificate(migrated_database: str) -> None:
+    first = run(example("quickstart"), migrated_database)
+    assert first == run(example("quickstart"), migrated_database)
+    assert re.fullmatch(r"\{'charge_id': 'ch_1'\} [0-9a-f]{64}\n", first)
+
+
+def test_the_repository_example_pays_once(migrated_database: str) -> None:
+    counted = (
+        "import os, sqlalchemy as sa\n"
+        "engine = sa.create_engine(os.environ['EFFECTFENCE_DATABASE_URL'])\n"
+        "with engine.connect() as c: print(c.scalar(sa.text('SELECT count(*) FROM payouts')))\n"
+        "engine.dispose()\n"
+    )
+    for _ in range(2):
+        run(example("repository"), migrated_database)
+    assert run(counted, migrated_database) == "1\n"
+
+
+def test_the_incident_takes_the_deployment_back_with_what_it_rested_on(migrated_database: str) -> None:
+    shown = run(example("speculation"), migrated_database).splitlines()
+    assert shown[0] == "[('deploy', 'executed'), ('write', 'executed')]"
+    assert shown[1].startswith("closure_aborted")
+    assert shown[2] == "{'X': 0}"
+
+
+LINKS = sorted(set(re.findall(r"\]\(([^)#]+)\)", README)))
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_what_the_readme_links_to_is_there(link: str) -> None:
+    assert (ROOT / link).exists()
