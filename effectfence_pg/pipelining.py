@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 BEGIN: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
 COMMIT: Final = b"COMMIT"
-BY_KEY: Final = b"SET LOCAL enable_seqscan = off"
+BY_KEY: Final = b"SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+"""A scan that cannot be avoided is then costed so high that the server would compile the statement: for seconds, not rows."""
 BINARY: Final = 1
 
 MAX_PREPARED: Final = 256

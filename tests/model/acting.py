@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.model.admission import observe_late, prepare, prepare_compensation
-from tests.model.completion import abort, commit, expire, renew, sweep
+from tests.model.completion import abort, commit, renew, sweep
 from tests.model.decisions import abort_branch, abort_intent, promote, reconcile_branch, settle
+from tests.model.happening import HAPPENINGS, Outcome, Scene
 from tests.model.outcomes import reconcile
-from tests.model.rules import Rules
 from tests.model.state import (
     COMMITTED,
     EXECUTED,
@@ -16,17 +16,16 @@ from tests.model.state import (
     IN_FLIGHT,
     Key,
     Request,
-    Verdict,
+    Ticket,
     ticket_of,
 )
-from tests.model.world import Look, Plan, Sight, Situation, reader, run_tool, seen_number, undo
+from tests.model.world import Sight, Situation, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESULT = "done"
 NOBODY: Key = ("nobody", 0, 1)
-HAPPENED = Verdict("happened in the world")
 
 
 class Step(NamedTuple):
@@ -37,17 +36,6 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(map(str, self.args))})"
-
-
-class Scene(NamedTuple):
-    """What does not change while a configuration is explored."""
-
-    plans: tuple[Plan, ...]
-    rules: Rules
-    numbers_downstream: bool = False
-
-
-Outcome = tuple[Situation, Verdict]
 
 
 def act(situation: Situation, step: Step, scene: Scene) -> Outcome:
@@ -130,13 +118,14 @@ def _compensate(situation: Situation, scene: Scene, intent: str, attempt: int) -
     return Situation(state, world), verdict
 
 
+def _stranger(situation: Situation, scene: Scene, verb: str, ticket: Ticket) -> Outcome:
+    """Somebody shows a ticket that prepare did not give."""
+    calls = {"commit": (commit, RESULT), "abort": (abort,), "renew": (renew,), "observe_late": (observe_late,)}
+    call, *facts = calls[verb]
+    return _decided(situation, call, ticket, *facts, rules=scene.rules)
+
+
 # -- what others decide
-
-
-def _judge(situation: Situation, scene: Scene, intent: str, attempt: int) -> Outcome:
-    """An operator finds out that an attempt did not happen, and will say so later."""
-    world = situation.world
-    return Situation(situation.fence, world._replace(judged=world.judged | {(intent, attempt)})), HAPPENED
 
 
 def _deliver(situation: Situation, scene: Scene, intent: str, attempt: int) -> Outcome:
@@ -153,12 +142,16 @@ def _mistake(situation: Situation, scene: Scene, key: Key) -> Outcome:
     return Situation(state, world._replace(wronged=world.wronged | {key})), verdict
 
 
-def _reconcile(situation: Situation, scene: Scene, key: Key, outcome: str, over: bool = False) -> Outcome:
+def _reconcile(situation: Situation, scene: Scene, key: Key, outcome: str, over: bool = False, **found) -> Outcome:
     intent, undoes, attempt = key
-    result = RESULT if outcome == "happened" else None
-    return _decided(
-        situation, reconcile, intent, attempt, outcome, scene.rules, undoes=undoes, result=result, over=over
-    )
+    if outcome == "happened":
+        found.setdefault("result", RESULT)
+    return _decided(situation, reconcile, intent, attempt, outcome, scene.rules, undoes=undoes, over=over, **found)
+
+
+def _find_nothing(situation: Situation, scene: Scene, key: Key, result: str | None) -> Outcome:
+    """Somebody says that an attempt happened, and knows no result of it, or another one."""
+    return _reconcile(situation, scene, key, "happened", result=result)
 
 
 def _decided(situation: Situation, verb: Callable, *args, **facts) -> Outcome:
@@ -166,81 +159,47 @@ def _decided(situation: Situation, verb: Callable, *args, **facts) -> Outcome:
     return Situation(state, situation.world), verdict
 
 
-# -- the world
+def _promote(situation: Situation, scene: Scene, intent: str) -> Outcome:
+    return _decided(situation, promote, intent=intent, rules=scene.rules)
 
 
-def _expire(situation: Situation, scene: Scene, key: Key) -> Outcome:
-    state, verdict = expire(situation.fence, key)
-    world = situation.world
-    return Situation(state, world._replace(overdue=world.overdue | {key})), verdict
+def _reconcile_branch(situation: Situation, scene: Scene, branch: str) -> Outcome:
+    return _decided(situation, reconcile_branch, branch, rules=scene.rules)
 
 
-def _run(situation: Situation, scene: Scene, key: Key) -> Outcome:
-    state, world = situation
-    effect = state.effect(key)
-    target = state.effect(effect.target) if effect.target else None
-    return Situation(state, run_tool(world, effect, target, scene.rules, fenced=scene.numbers_downstream)), HAPPENED
+def _abort_branch(situation: Situation, scene: Scene, branch: str) -> Outcome:
+    return _decided(situation, abort_branch, branch, rules=scene.rules)
 
 
-def _die(situation: Situation, scene: Scene, key: Key) -> Outcome:
-    world = situation.world
-    return Situation(situation.fence, world._replace(gone=world.gone | {key})), HAPPENED
+def _abort_intent(situation: Situation, scene: Scene, intent: str, attempt: int) -> Outcome:
+    return _decided(situation, abort_intent, intent, attempt, rules=scene.rules)
 
 
-def _undo(situation: Situation, scene: Scene, key: Key) -> Outcome:
-    state, world = situation
-    return Situation(state, undo(world, state.effect(key), scene.rules)), HAPPENED
+def _sweep(situation: Situation, scene: Scene) -> Outcome:
+    return _decided(situation, sweep, scene.rules)
 
 
-def _look(situation: Situation, scene: Scene, who: tuple[str, int, int], domain: str) -> Outcome:
-    """Number and value in one moment."""
-    state, world = situation
-    seq, settled = seen_number(state, domain)
-    return Situation(state, world.with_look(Look(who, domain, seq, settled, world.value(domain)))), HAPPENED
+def _settle(situation: Situation, scene: Scene) -> Outcome:
+    return _decided(situation, settle, scene.rules)
 
 
-def _look_number(situation: Situation, scene: Scene, who: tuple[str, int, int], domain: str) -> Outcome:
-    state, world = situation
-    seq, settled = seen_number(state, domain)
-    kept = None if scene.rules.number_before_value else world.look(who, domain).value
-    return Situation(state, world.with_look(Look(who, domain, seq, settled, kept))), HAPPENED
-
-
-def _look_value(situation: Situation, scene: Scene, who: tuple[str, int, int], domain: str) -> Outcome:
-    state, world = situation
-    return Situation(state, world.with_look(world.look(who, domain)._replace(value=world.value(domain)))), HAPPENED
-
-
-ACTS: dict[str, Callable[..., Outcome]] = {
+ACTS: dict[str, Callable[..., Outcome]] = HAPPENINGS | {
     "prepare": _prepare,
     "observe_late": _observe_late,
     "commit": _commit,
     "abort": _abort,
     "renew": _renew,
     "compensate": _compensate,
-    "judge": _judge,
+    "stranger": _stranger,
     "deliver": _deliver,
     "mistake": _mistake,
+    "find_nothing": _find_nothing,
     "reconcile": _reconcile,
-    "sweep": lambda situation, scene: _decided(situation, sweep, scene.rules),
-    "settle": lambda situation, scene: _decided(situation, settle, scene.rules),
-    "promote": lambda situation, scene, intent: _decided(situation, promote, intent=intent, rules=scene.rules),
-    "reconcile_branch": lambda situation, scene, branch: _decided(
-        situation, reconcile_branch, branch, rules=scene.rules
-    ),
-    "abort_branch": lambda situation, scene, branch: _decided(situation, abort_branch, branch, rules=scene.rules),
-    "abort_intent": lambda situation, scene, intent, attempt: _decided(
-        situation, abort_intent, intent, attempt, rules=scene.rules
-    ),
-    "expire": _expire,
-    "run": _run,
-    "die": _die,
-    "undo": _undo,
-    "look": _look,
-    "look_number": _look_number,
-    "look_value": _look_value,
+    "sweep": _sweep,
+    "settle": _settle,
+    "promote": _promote,
+    "reconcile_branch": _reconcile_branch,
+    "abort_branch": _abort_branch,
+    "abort_intent": _abort_intent,
 }
 """Every kind of step."""
-
-WORLDLY = frozenset({"judge", "expire", "run", "die", "undo", "look", "look_number", "look_value"})
-"""Steps that no verb takes part in."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.model.acting import Scene, Step
+from tests.model.acting import Step
+from tests.model.happening import Scene
 from tests.model.rules import RULES, Rules
 from tests.model.state import COMMITTED, EXECUTED, FAILED, FENCED, IN_FLIGHT, LIVE, OPEN, Effect, State
 from tests.model.world import Plan, Situation, World, may_undo_by_hand, reader, truths
@@ -25,8 +26,8 @@ class Configuration(NamedTuple):
     """What happened before."""
     attempts: int = 1
     numbers_downstream: bool = False
-    long_depth: int = 0
-    """The depth of the long profile."""
+    always: tuple[Step, ...] = ()
+    """Calls that make no sense and must change nothing."""
 
     def scene(self, rules: Rules = RULES) -> Scene:
         return Scene(self.plans, rules, self.numbers_downstream)
@@ -43,6 +44,7 @@ def steps(situation: Situation, case: Configuration, scene: Scene) -> Iterator[S
         yield Step("sweep")
     if "settle" in case.may:
         yield Step("settle")
+    yield from case.always
     for branch, decided in state.branches:
         yield from _deciding(case, branch, decided)
     if "judge" in case.may:
@@ -144,7 +146,7 @@ def _operating(state: State, world: World, case: Configuration, effect: Effect) 
             yield Step("reconcile", (key, "happened", True))
         if "mistake" in may and "happened" not in true and effect.undoes == 0:
             yield Step("mistake", (key,))
-        if "judge" in may and "did_not_happen" in true:
+        if "judge" in may and "did_not_happen" in true and effect.undoes == 0:
             yield Step("judge", (effect.intent, effect.attempt))
     if "compensate" in may and effect.target is None and _may_compensate(world, case, effect):
         yield Step("compensate", (effect.intent, effect.attempt))

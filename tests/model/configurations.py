@@ -4,50 +4,17 @@ from __future__ import annotations
 
 from tests.model.acting import Step
 from tests.model.choices import Configuration
-from tests.model.state import Key, Request
-from tests.model.world import Plan, reader
+from tests.model.shorthand import held, key, may, plan, prepared, ran
+from tests.model.state import Ticket
 
-
-def plan(intent: str, domain: str = "D", *, reads=(), expects=False, late_reads=(), late_observes=(), child_of=None, **more):
-    """What one agent wants."""
-    request = Request(intent, domain, agent=more.pop("agent", intent.upper()), **more)
-    return Plan(request, tuple(reads), expects, tuple(late_reads), tuple(late_observes), child_of)
-
-
-def may(*kinds: str) -> frozenset[str]:
-    return frozenset(kinds)
-
-
-def key(intent: str, attempt: int = 1) -> Key:
-    return intent, 0, attempt
-
-
-def prepared(number: int) -> Step:
-    return Step("prepare", (number,))
-
-
-def ran(intent: str, attempt: int = 1) -> Step:
-    return Step("run", (key(intent, attempt),))
-
-
-def committed(intent: str, closure: str = "require", attempt: int = 1) -> Step:
-    return Step("commit", (key(intent, attempt), closure))
-
-
-def held(number: int, intent: str, attempt: int = 1) -> tuple[Step, ...]:
-    """An effect that ran and waits: of a branch, or of something undecided."""
-    return prepared(number), ran(intent, attempt), committed(intent, "hold", attempt)
-
-
-def looked(number: int, domain: str = "D") -> Step:
-    return Step("look", (reader(number), domain))
-
+UNKNOWN_TICKET = Ticket("a", 0, 1, ("a", 0, 9), "D", 1, "f", "A", None)
+EDITED_TICKET = Ticket("a", 0, 1, key("a"), "D", 9, "f", "A", None)
 
 RACE = Configuration(
     "two intents of a domain and a reader: leases run out, holders finish late or die",
     (plan("a"), plan("b", reads="D", expects=True), plan("r", "E", reads="D")),
     may("two looks", "expire", "sweep", "abort", "none", "late", "die", "did_not_happen", "happened"),
-    depth=7,
+    depth=6,
     attempts=2,
 )
 
@@ -55,7 +22,7 @@ SKEW = Configuration(
     "each of two intents reads the domain that the other writes",
     (plan("a", "D", reads="E"), plan("b", "E", reads="D"), plan("c", "D", reads="D", expects=True)),
     may("abort", "none", "renew", "lie"),
-    depth=8,
+    depth=7,
 )
 
 TAKEOVER = Configuration(
@@ -66,17 +33,29 @@ TAKEOVER = Configuration(
         plan("r", "E", reads="D"),
     ),
     may("expire", "sweep", "abort", "none", "late", "die", "did_not_happen", "happened", "compensated", "undo"),
-    depth=9,
+    depth=6,
     attempts=3,
     numbers_downstream=True,
 )
 
 MISMATCH = Configuration(
     "duplicates that mean another action, and what is released may become one",
-    (plan("a"), plan("a", agent="A2", fingerprint="other"), plan("a", "E", policy="takeover", fingerprint="other")),
+    (plan("a"), plan("a", agent="A2", fingerprint="other"), plan("a", "E", fingerprint="other")),
     may("expire", "abort", "none", "late", "lie", "sweep"),
     depth=8,
     attempts=2,
+    always=(
+        *(Step("stranger", (verb, UNKNOWN_TICKET)) for verb in ("commit", "abort", "renew", "observe_late")),
+        *(Step("stranger", (verb, EDITED_TICKET)) for verb in ("commit", "abort", "renew", "observe_late")),
+        Step("reconcile", (key("a", 3), "compensated")),
+        Step("reconcile", (key("nobody"), "compensated")),
+        Step("find_nothing", (key("a"), None)),
+        Step("abort_intent", ("a", 3)),
+        Step("abort_branch", ("nowhere",)),
+        Step("reconcile_branch", ("nowhere",)),
+        Step("promote", ("nobody",)),
+        Step("compensate", ("nobody", 1)),
+    ),
 )
 
 CHAIN = Configuration(
@@ -94,8 +73,18 @@ BRANCHES = Configuration(
         plan("b", "E", branch="q", observes=("a",)),
         plan("c", branch="p"),
     ),
-    may("abort_branch", "promote_branch", "again", "promote_intent", "abort_intent", "settle", "abort", "happened", "undo"),
-    depth=8,
+    may(
+        "abort_branch",
+        "promote_branch",
+        "again",
+        "promote_intent",
+        "abort_intent",
+        "settle",
+        "abort",
+        "happened",
+        "undo",
+    ),
+    depth=6,
 )
 
 ENTANGLED = Configuration(
@@ -118,7 +107,7 @@ LATE = Configuration(
     "an effect in flight observes more",
     (plan("a", branch="p"), plan("b", "E", late_reads="D"), plan("c", "D", late_observes=("a", "b"), late_reads="D")),
     may("abort_branch", "promote_branch", "abort", "settle", "expire", "sweep"),
-    depth=8,
+    depth=5,
 )
 
 INCIDENT = Configuration(
@@ -129,14 +118,16 @@ INCIDENT = Configuration(
         plan("contradict", "config", branch="a", reads=("config",), expects=True),
     ),
     may("abort_branch", "promote_branch", "undo", "compensated"),
-    depth=10,
+    depth=8,
 )
 
 UNKNOWN = Configuration(
     "unknown outcomes of effects that rest on one another, reconciled in every way",
     (plan("a", branch="p"), plan("b", "E", observes=("a",)), plan("c", "F", observes=("b",))),
-    may("abort", "abort_intent", "happened", "did_not_happen", "compensated", "over", "undo", "die", "expire", "settle"),
-    depth=7,
+    may(
+        "abort", "abort_intent", "happened", "did_not_happen", "compensated", "over", "undo", "die", "expire", "settle"
+    ),
+    depth=5,
     start=(*held(0, "a"), prepared(1), ran("b")),
 )
 
@@ -144,7 +135,7 @@ EVIDENCE = Configuration(
     "an operator is mistaken, and the holder reports after all",
     (plan("a"), plan("r", "E", reads="D")),
     may("expire", "late", "mistake", "happened", "compensated", "undo", "lie", "abort", "none", "die"),
-    depth=8,
+    depth=7,
     attempts=2,
     start=(prepared(0),),
 )
@@ -153,17 +144,17 @@ COMPENSATION = Configuration(
     "what was rolled back is undone by a compensation that may itself fail",
     (plan("a", branch="p"), plan("b", "D", observes=("a",)), plan("r", "E", reads="D")),
     may("compensate", "abort_intent", "abort", "none", "expire", "sweep", "happened", "did_not_happen", "die"),
-    depth=8,
+    depth=4,
     start=(*held(0, "a"), prepared(1), ran("b")),
     attempts=2,
 )
 
 COMPENSATED_TAKEOVER = Configuration(
     "a compensation of an attempt that could be taken over, whose holder may be slow",
-    (plan("a", policy="takeover"), plan("n")),
-    may("compensate", "expire", "sweep", "late", "happened", "did_not_happen", "compensated", "die", "none", "abort"),
-    depth=8,
-    start=(prepared(0), ran("a")),
+    (plan("a", policy="takeover"),),
+    may("compensate", "late", "happened", "did_not_happen", "compensated", "die", "none", "abort", "expire", "sweep"),
+    depth=7,
+    start=(prepared(0), ran("a"), Step("expire", (key("a"),))),
     attempts=2,
     numbers_downstream=True,
 )
@@ -179,8 +170,28 @@ CERTIFY = Configuration(
     "a request that asks to be certified over a moved read set, beside one that does not",
     (plan("a", "E", reads="D", on_stale="certify"), plan("b", "F", reads="D"), plan("c", "D")),
     may("abort", "happened", "compensated", "undo", "expire"),
-    depth=9,
+    depth=7,
 )
+
+EVERYTHING = Configuration(
+    "five agents and everything that may happen, for long walks",
+    (
+        plan("a", branch="p", reads="E"),
+        plan("b", "E", branch="q", observes=("a",), late_reads="D"),
+        plan("c", "D", reads="DE", expects=True),
+        plan("d", "E", policy="takeover", late_observes=("a",)),
+        plan("d", "E", agent="D2", reads="D"),
+        plan("e", "D", child_of="c", branch="p", on_stale="certify", reads="E"),
+    ),
+    may(
+        "two looks", "expire", "sweep", "settle", "abort", "none", "renew", "late", "die", "lie", "hold", "promote",
+        "again", "abort_branch", "abort_intent", "promote_branch", "promote_intent", "compensate", "undo", "happened",
+        "did_not_happen", "compensated", "over", "mistake", "judge",
+    ),
+    depth=0,
+    attempts=3,
+    numbers_downstream=True,
+)  # fmt: skip
 
 CASES = (
     RACE,

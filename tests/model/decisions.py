@@ -8,7 +8,6 @@ from tests.model.draft import Draft, on
 from tests.model.rules import RULES, Rules
 from tests.model.state import (
     ABORTED,
-    CASCADES_TO,
     COMMITTED,
     EXECUTED,
     EXPIRED,
@@ -98,10 +97,7 @@ def _fall(draft: Draft, roots: list[Effect], dead: list[Effect], actor: str, bra
     Of a single intent nothing is left to abort: with a dead member in its closure it fell in that cascade.
     """
     if branch is not None:
-        for root in roots:
-            effect = draft.effects[root[:3]]
-            if effect.state in CASCADES_TO:
-                draft.move(effect, ABORTED, "closure_dead", actor)
+        draft.end(roots, "closure_dead", actor)
         _close(draft, branch, ABORTED)
     return Verdict("closure_aborted", state=ABORTED, blockers=named(dead))
 
@@ -127,10 +123,7 @@ def abort_branch(state: State, branch: str, *, actor: str = OPERATOR, rules: Rul
         return draft.answer(Verdict("branch_decided", state=decided))
     if decided == OPEN:
         _close(draft, branch, ABORTED)
-        for member in _members(draft, branch):
-            effect = draft.effects[member[:3]]
-            if effect.state in CASCADES_TO:
-                draft.move(effect, ABORTED, "branch_aborted", actor, lease=_kept(draft, effect))
+        draft.end(_members(draft, branch), "branch_aborted", actor)
     return draft.answer(Verdict("aborted", state=ABORTED))
 
 
@@ -144,16 +137,9 @@ def abort_intent(state: State, intent: str, attempt: int, *, actor: str = OPERAT
         return draft.answer(on("attempt_mismatch", mine))
     if mine.state == COMMITTED:
         return draft.answer(on("commit_conflict", mine))
-    if mine.state in CASCADES_TO:
-        mine = draft.move(mine, ABORTED, "intent_aborted", actor, lease=_kept(draft, mine))
-    if mine.state != ABORTED:
-        return draft.answer(on("not_reconcilable", mine))
-    return draft.answer(Verdict("rolled_back", mine[:3], mine.state))
-
-
-def _kept(draft: Draft, effect: Effect) -> str | None:
-    """An effect aborted in flight keeps its lease: its tool may be running."""
-    return effect.lease if draft.rules.aborted_keeps_lease else None
+    draft.end([mine], "intent_aborted", actor)
+    mine = draft.effects[mine[:3]]
+    return draft.answer(on("rolled_back" if mine.state == ABORTED else "not_reconcilable", mine))
 
 
 def settle(state: State, rules: Rules = RULES) -> Answer:
@@ -166,12 +152,14 @@ def settle(state: State, rules: Rules = RULES) -> Answer:
 
 
 def fence_all_expired(draft: Draft) -> int:
-    """An effect that falls in the cascade of another is not fenced any more."""
-    due = [key for key, e in draft.effects.items() if e.state == IN_FLIGHT and e.lease == EXPIRED]
-    fenced = [
-        key for key in due if draft.effects[key].state == IN_FLIGHT and draft.fence_expired(draft.effects[key], SYSTEM)
-    ]
-    return len(fenced)
+    """Fence every lease that ran out; an effect that fell in the cascade of another one is not fenced any more."""
+    count = 0
+    for key in list(draft.effects):
+        effect = draft.effects[key]
+        if effect.state == IN_FLIGHT and effect.lease == EXPIRED:
+            draft.fence_expired(effect, SYSTEM)
+            count += 1
+    return count
 
 
 def _settle_one(draft: Draft) -> bool:

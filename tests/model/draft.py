@@ -155,31 +155,47 @@ class Draft:
 
     def move(self, effect: Effect, to: str, cause: str, actor: str, *, origin: Key | None = None, **changes) -> Effect:
         """One transition, with its number and its cascade."""
-        self.moves.append(Move(effect[:3], effect.state, to, cause, actor, origin))
-        moved = self.put(effect._replace(state=to, failure=cause if to in DEAD else None, **changes))
-        if self.rules.exit_takes_number and (to in DEAD or effect.state in FENCED):
-            self.advance(effect.domain)
+        moved = self._change(effect, to, cause, actor, origin=origin, **changes)
         if to in DEAD:
-            self._cascade(moved, cause, actor)
+            self._cascade([moved], cause, actor)
         return moved
 
-    def _cascade(self, origin: Effect, cause: str, actor: str) -> None:
-        """Abort everything that rests on what ended, each with the origin as its cause."""
+    def end(self, effects: list[Effect], cause: str, actor: str) -> None:
+        """Abort what is still undecided of several effects at once, then whatever rests on them."""
+        ended = [
+            self._change(effect, ABORTED, cause, actor, lease=self._kept_lease(effect))
+            for effect in effects
+            if effect.state in CASCADES_TO
+        ]
+        self._cascade(ended, cause, actor)
+
+    def _change(
+        self, effect: Effect, to: str, cause: str, actor: str, *, origin: Key | None = None, **changes
+    ) -> Effect:
+        self.moves.append(Move(effect[:3], effect.state, to, cause, actor, origin))
+        if self.rules.exit_takes_number and (to in DEAD or effect.state in FENCED):
+            self.advance(effect.domain)
+        return self.put(effect._replace(state=to, failure=cause if to in DEAD else None, **changes))
+
+    def _cascade(self, origins: list[Effect], cause: str, actor: str) -> None:
+        """Abort everything that rests on what ended, each with an origin as its cause."""
         unheard = cause in ("lease_expired", "read_set_stale")
-        if not self.rules.exits_cascade or (unheard and not self.rules.unheard_exits_cascade) or cause == "cascade":
+        if not self.rules.exits_cascade or (unheard and not self.rules.unheard_exits_cascade):
             return
-        met: set[Key] = set()
-        todo = [origin[:3]]
+        met = {origin[:3] for origin in origins}
+        todo = [(origin[:3], origin[:3]) for origin in origins]
         while todo:
-            below = todo.pop()
+            below, origin = todo.pop()
             for key, effect in sorted(self.effects.items()):
                 if below in effect.observed and key not in met and effect.state != COMMITTED:
                     met.add(key)
-                    todo.append(key)
+                    todo.append((key, origin))
                     if effect.state in CASCADES_TO:
-                        # One in flight keeps its lease: its tool may be running.
-                        kept = effect.lease if self.rules.aborted_keeps_lease else None
-                        self.move(effect, ABORTED, "cascade", actor, origin=origin[:3], lease=kept)
+                        self._change(effect, ABORTED, "cascade", actor, origin=origin, lease=self._kept_lease(effect))
+
+    def _kept_lease(self, effect: Effect) -> str | None:
+        """An effect aborted in flight keeps its lease: its tool may be running."""
+        return effect.lease if self.rules.aborted_keeps_lease else None
 
     def commit(self, effect: Effect, cause: str, actor: str, **changes) -> Effect:
         """Mint the certificate; a compensation's releases what it undoes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.model.acting import Scene, Step, act
+from tests.model.acting import Step, act
 from tests.model.choices import Configuration, steps
+from tests.model.happening import Scene
 from tests.model.invariants import SNAPSHOTS
 from tests.model.rules import RULES, Rules
 from tests.model.state import State
@@ -36,6 +37,8 @@ class Exploration(NamedTuple):
     violation: Violation | None
     codes: frozenset[str]
     """Every verdict that was seen."""
+    moves: frozenset[tuple[str | None, str, str]]
+    """Every (state before, state after, cause) that was seen."""
 
 
 class Checks:
@@ -81,6 +84,7 @@ def explore(
     first = beginning(case, scene)
     came: dict[Situation, tuple[Situation, Step] | None] = {first: None}
     codes: set[str] = set()
+    moves: set[tuple[str | None, str, str]] = set()
     taken_count = 0
     layer = [first]
     for _ in range(case.depth if depth is None else depth):
@@ -90,17 +94,23 @@ def explore(
                 after, verdict = act(before, step, scene)
                 taken_count += 1
                 codes.add(verdict.code)
+                moves.update(move[1:4] for move in verdict.moves)
                 taken = Taken(before, step, after, verdict)
-                wrong = next(checks.step(taken), None) if after != before or verdict.refused else None
-                if wrong is None and after not in came and _within(after, case):
+                known = after in came
+                if known and after.fence is before.fence and not verdict.refused:
+                    continue
+                wrong = next(checks.step(taken), None)
+                if wrong is None and not known and _within(after, case):
                     came[after] = (before, step)
                     following.append(after)
                     wrong = next(checks.snapshot(after), None)
                 if wrong is not None:
                     path = (*case.start, *_path(came, before), step)
-                    return Exploration(len(came), taken_count, Violation(*wrong, path), frozenset(codes))
+                    return Exploration(
+                        len(came), taken_count, Violation(*wrong, path), frozenset(codes), frozenset(moves)
+                    )
         layer = following
-    return Exploration(len(came), taken_count, None, frozenset(codes))
+    return Exploration(len(came), taken_count, None, frozenset(codes), frozenset(moves))
 
 
 def _within(situation: Situation, case: Configuration) -> bool:
@@ -115,25 +125,20 @@ def _path(came: dict[Situation, tuple[Situation, Step] | None], situation: Situa
     return tuple(reversed(path))
 
 
-def walk(
-    case: Configuration, rng: random.Random, length: int, rules: Rules = RULES, watched: tuple[str, ...] = EVERY
-) -> Exploration:
+def walk(case: Configuration, rng: random.Random, length: int, rules: Rules = RULES) -> Violation | None:
     """One long random walk, with the same checks after every step."""
     scene = case.scene(rules)
-    checks = Checks(scene, watched)
+    checks = Checks(scene, EVERY)
     situation = beginning(case, scene)
     path = list(case.start)
-    codes: set[str] = set()
-    for count in range(length):
+    for _ in range(length):
         step = rng.choice(list(steps(situation, case, scene)))
         after, verdict = act(situation, step, scene)
         if not _within(after, case):
             continue
         path.append(step)
-        codes.add(verdict.code)
-        taken = Taken(situation, step, after, verdict)
-        wrong = next(checks.step(taken), None) or next(checks.snapshot(after), None)
+        wrong = next(checks.step(Taken(situation, step, after, verdict)), None) or next(checks.snapshot(after), None)
         if wrong is not None:
-            return Exploration(count, count, Violation(*wrong, tuple(path)), frozenset(codes))
+            return Violation(*wrong, tuple(path))
         situation = after
-    return Exploration(length, length, None, frozenset(codes))
+    return None

@@ -10,7 +10,7 @@ from tests.model.world import Situation, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.model.acting import Scene
+    from tests.model.happening import Scene
 
 ALIVE = (IN_FLIGHT, EXECUTED, COMMITTED)
 

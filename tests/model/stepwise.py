@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.model.acting import WORLDLY, Scene, Step, act
+from tests.model.acting import Step, act
+from tests.model.happening import HAPPENINGS, Scene
 from tests.model.state import IN_FLIGHT, TRANSITIONS, Verdict
 from tests.model.world import Situation
 
@@ -40,6 +41,7 @@ EXCEPTIONS = {"cascade", "promoted", "compensated"}
 OTHERS = {
     "prepare": {"admitted", "takeover", "lease_expired", "cascade"},
     "compensate": {"admitted", "lease_expired", "compensated"},
+    "stranger": set(),
     "sweep": {"lease_expired", "cascade"},
     "settle": {"lease_expired", "settled", "closure_dead", "cascade"},
     "promote": {"promoted", "closure_dead", "cascade"},
@@ -56,7 +58,7 @@ OTHERS = {
         "cascade",
     },
 }
-OTHERS["deliver"] = OTHERS["mistake"] = OTHERS["reconcile"]
+OTHERS["deliver"] = OTHERS["mistake"] = OTHERS["find_nothing"] = OTHERS["reconcile"]
 
 
 class Taken(NamedTuple):
@@ -145,7 +147,7 @@ def i9_every_transition_is_on_record(taken: Taken, scene: Scene) -> Iterator[str
 def i10_no_verb_waits_for_a_tool(taken: Taken, scene: Scene) -> Iterator[str]:
     """A verb is over before a tool runs: what stands downstream changes in steps of its own, between verbs."""
     before, after = taken.before, taken.after
-    if taken.step.kind in WORLDLY:
+    if taken.step.kind in HAPPENINGS:
         timeless = [e._replace(lease=None) for e in before.fence.effects]
         if timeless != [e._replace(lease=None) for e in after.fence.effects]:
             yield f"{taken.step} changed rows"

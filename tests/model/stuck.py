@@ -86,10 +86,9 @@ class Resolver:
                     yield abort_branch(state, mine.branch, rules=rules)[0]
         elif goal != (COMMITTED,):
             yield from self._closing(state, mine)
-        undoing = [other for other in state.effects if other.target == mine[:3]]
-        others = undoing or [other for other in state.effects if other[:3] != mine[:3]]
-        for other in others:
-            yield from self._closing(state, other)
+        for other in sorted(state.effects, key=lambda other: other.target != mine[:3]):
+            if other is not mine:
+                yield from self._closing(state, other)
 
     def _promotions(self, state: State, mine: Effect) -> Iterator[State]:
         if mine.branch is None:

@@ -157,11 +157,13 @@ def may_undo_by_hand(world: World, effect: Effect) -> bool:
 def truths(state: State, world: World, effect: Effect) -> set[str]:
     """The outcomes that an operator who looked downstream may report of a fenced attempt."""
     attempts = [e for e in state.effects if e[:2] == effect[:2]]
-    stands = world.stands(effect) if effect.target is None else effect[:3] in world.ran
-    can_act = any(e[:3] not in world.gone and e[:3] not in world.ran for e in attempts)
-    found = {"happened"} if stands else set()
-    if not stands and not can_act:
-        found.add("compensated")
-    if not can_act and not any(e[:3] in world.ran for e in attempts):
-        found.add("did_not_happen")
-    return found
+    can_act = any(e[:3] not in world.gone | world.ran for e in attempts)
+    ran = any(e[:3] in world.ran for e in attempts)
+    if effect.target is not None:
+        stands = effect[:3] in world.ran
+        return {"happened"} if stands else set() if can_act or ran else {"did_not_happen"}
+    if world.stands(effect):
+        return {"happened"}
+    if can_act:
+        return set()
+    return {"compensated"} if ran else {"compensated", "did_not_happen"}
