@@ -133,6 +133,10 @@ class TestServer:
                 return Databases(self.exits.enter_context(container_url()))
             self.source = "private"
         server = self.exits.enter_context(private_server(temporary=True))
+        # What survives a crash of the machine is not tested here, and thousands of small transactions wait for the disk.
+        with psycopg.connect(libpq_url(server.url), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
         return Databases(server.url, ServerLog(server.folder.log))
 
 
