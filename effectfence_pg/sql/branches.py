@@ -170,8 +170,9 @@ decided AS (
 ),
 locked AS (
   SELECT e.ctid AS row, e.state
-  FROM decided JOIN effectfence.effects e ON e.namespace = :namespace AND e.branch_key = decided.branch_key
-  WHERE e.state IN ({states(CASCADES_TO)})
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state IN ({states(CASCADES_TO)})
+    AND EXISTS (SELECT FROM decided)
   ORDER BY e.intent_key, e.attempt
   FOR NO KEY UPDATE OF e
 ),
