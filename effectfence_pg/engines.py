@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from effectfence_pg.values import FenceConfig
 
-SERIALIZABLE_BY_DEFAULT = "-c default_transaction_isolation=serializable"
+SESSION_OPTIONS = "-c default_transaction_isolation=serializable -c plan_cache_mode=force_generic_plan"
+"""A plan made for the values of one call is made again for the next, which takes longer than the call. And where statistics do
+not know a namespace, as they do not know a new one, such a plan takes it for one row, and reads all of it.
+"""
 
 
 def make_engine(url: str | URL, config: FenceConfig) -> Engine:
@@ -43,7 +46,7 @@ def make_engine(url: str | URL, config: FenceConfig) -> Engine:
 
 def _connect(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
     given = options.get("options")
-    wanted = f"{given} {SERIALIZABLE_BY_DEFAULT}" if given else SERIALIZABLE_BY_DEFAULT
+    wanted = f"{given} {SESSION_OPTIONS}" if given else SESSION_OPTIONS
     try:
         return psycopg.connect(*arguments, **{**options, "options": wanted})
     except psycopg.OperationalError as error:

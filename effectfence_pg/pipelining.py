@@ -94,9 +94,11 @@ def transaction(
         result = yield from _flushed(session, [Command(other) for other in before], command, known, after)
     else:
         _send(session.connection.pgconn, known, command)
-        (result,) = yield from generators.execute(session.connection.pgconn)
-        if result.status == pq.ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(result, encoding=session.connection.info.encoding)
+        # A conflict that is seen at the end of the transaction comes after the row.
+        results = yield from generators.execute(session.connection.pgconn)
+        result, failed = results[0], results[-1]
+        if failed.status == pq.ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(failed, encoding=session.connection.info.encoding)
     transformer.set_pgresult(result)
     return transformer.load_row(0, session.rows.get(text) or _row_maker(session, text, result))
 
@@ -118,7 +120,9 @@ def _flushed(
         for _ in range(commands):
             fetched = yield from generators.fetch_many(pgconn)
             results.append(fetched[-1])
-        yield from generators.fetch_many(pgconn)
+        # Without COMMIT the transaction ends with the flush, and a conflict that is seen then has an answer of its own.
+        while (fetched := (yield from generators.fetch_many(pgconn)))[-1].status != pq.ExecStatus.PIPELINE_SYNC:
+            results += fetched
     finally:
         if pgconn.status == pq.ConnStatus.OK:
             pgconn.exit_pipeline_mode()

@@ -171,8 +171,8 @@ decided AS (
 locked AS (
   SELECT e.ctid AS row, e.state
   FROM effectfence.effects e
-  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND EXISTS (SELECT FROM decided)
-    AND e.state IN ({states(CASCADES_TO)})
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state IN ({states(CASCADES_TO)})
+    AND EXISTS (SELECT FROM decided)
   ORDER BY e.intent_key, e.attempt
   FOR NO KEY UPDATE OF e
 ),

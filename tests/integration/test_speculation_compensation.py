@@ -52,7 +52,7 @@ def keys(world: World) -> list[tuple[str, str, int]]:
     return all_of(
         world.engine,
         "SELECT c.intent, t.intent, c.undoes_attempt FROM effectfence.intents c JOIN effectfence.intents t "
-        "ON t.namespace = c.namespace AND t.intent_key = c.undoes_key WHERE c.namespace = :n ORDER BY t.intent",
+        "ON t.namespace = c.namespace AND t.intent_key = c.undoes_key WHERE c.namespace = :n ORDER BY t.intent, c.undoes_attempt",
         n=world.namespace,
     )
 

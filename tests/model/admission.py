@@ -92,11 +92,11 @@ def observe_late(
     known = dict(mine.reads)
     moved = tuple((domain, known[domain], seq) for domain, seq, _ in entries if known.get(domain, seq) != seq)
     added = tuple(entry for entry in entries if entry[0] not in known)
-    request = Request(mine.intent, mine.domain, entries=added, observes=intents)
-    refused = on("read_set_stale", mine, moved=moved) if moved else _read_set_gate(draft, request, added)
+    request = Request(mine.intent, mine.domain, entries=entries, observes=intents)
+    refused = on("read_set_stale", mine, moved=moved) if moved else _read_set_gate(draft, request, entries)
     if refused is not None:
         return draft.answer(refused)
-    observed = _observed(draft, mine.intent, added, intents)
+    observed = _observed(draft, mine.intent, entries, intents)
     draft.put(
         mine._replace(
             reads=mine.reads + tuple((domain, seq) for domain, seq, _ in added),

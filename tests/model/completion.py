@@ -38,9 +38,10 @@ def commit(state: State, ticket: Ticket, result: str, closure: str = "require", 
         return draft.answer(refused)
     verdict = _decided_before(draft, mine, result)
     if verdict is None:
-        verdict = _evaluate(draft, mine, result, asked=closure in ("require", "wait"))
-        if verdict.code == "held" and closure == "promote":
-            verdict = _promoted(draft, mine)
+        verdict = _evaluate(draft, mine, result, asked=closure != "hold")
+        if verdict.code in ("held", "closure_pending") and closure == "promote":
+            promoted = decide(draft, [draft.effects[mine[:3]]], mine.agent, branch=None)
+            verdict = Verdict("committed", mine[:3], COMMITTED) if promoted.code == "committed" else verdict
     return draft.answer(verdict)
 
 
@@ -137,14 +138,6 @@ def _hold(draft: Draft, mine: Effect, undecided: list[Effect], reported, *, aske
     # An effect with a branch is held: its branch decides, not its holder.
     pending = asked and mine.branch is None
     return on("closure_pending" if pending else "held", mine, undecided)
-
-
-def _promoted(draft: Draft, mine: Effect) -> Verdict:
-    mine = draft.effects[mine[:3]]
-    decided = decide(draft, [mine], mine.agent, branch=None)
-    if decided.code == "committed":
-        return Verdict("committed", mine[:3], COMMITTED)
-    return decided
 
 
 def abort(state: State, ticket: Ticket, effect: str = "unknown", rules: Rules = RULES) -> Answer:

@@ -1,7 +1,7 @@
-"""The rules that the protocol must not be simplified by, each a switch: with one off, a violation comes back.
+"""The rules that the protocol must not lose, each a switch: with one off, a violation comes back.
 
-`DAGGERS` are the rules that the protocol's page marks; `FOUND` are rules on which the page is silent and that exploring the
-model showed to be needed as well.
+`DAGGERS` are the rules that the protocol marks with a dagger, because they invite simplification; `FURTHER` are rules that it
+does not mark and that are needed as well.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Rules:
     """A compensation is keyed by what it undoes in columns, not by a name that an intent could have."""
     undo_by_meaning: bool = True
     """A compensation takes back its target's effect, and never restores an earlier value."""
-    # -- the page is silent
+    # -- not marked
     compensation_blocks_takeover: bool = True
     """The target of an unresolved compensation is not taken over."""
     compensation_blocks_release: bool = True
@@ -75,12 +75,12 @@ class Rules:
         return replace(self, **dict.fromkeys(names, False))
 
 
-FOUND = (
+FURTHER = (
     "compensation_blocks_takeover",
     "compensation_blocks_release",
     "in_flight_unobservable",
     "exit_takes_number",
 )
-DAGGERS = tuple(field.name for field in fields(Rules) if field.name not in FOUND)
+DAGGERS = tuple(field.name for field in fields(Rules) if field.name not in FURTHER)
 
 RULES = Rules()

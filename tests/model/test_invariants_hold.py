@@ -15,14 +15,14 @@ from tests.model.state import REFUSALS, TRANSITIONS
 from tests.model.stepwise import HOLDER, OTHERS
 
 LONG = os.environ.get("EFFECTFENCE_MODEL_PROFILE") == "long"
-"""Explores two steps deeper and walks a hundred times as often: hours instead of seconds."""
+"""Explores three steps deeper and walks a hundred times as often: minutes instead of seconds."""
 
 WALKS, LENGTH = (5_000 if LONG else 50), 80
 
 
 @cache
 def explored(case: Configuration) -> Exploration:
-    return explore(case, depth=case.depth + 2 * LONG)
+    return explore(case, depth=case.depth + 3 * LONG)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

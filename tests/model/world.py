@@ -47,7 +47,6 @@ class World(NamedTuple):
     """Holders that died, or that said that they did nothing and never will."""
     standing: frozenset[tuple[str, str, int]] = frozenset()
     """(domain, intent, attempt) of every effect that stands."""
-    undone: frozenset[Key] = frozenset()
     validated: frozenset[Key] = frozenset()
     """Effects whose read set held at prepare and at their first commit."""
     wronged: frozenset[Key] = frozenset()
@@ -137,14 +136,11 @@ def run_tool(world: World, effect: Effect, target: Effect | None, rules: Rules, 
 
 def undo(world: World, target: Effect, rules: Rules) -> World:
     """Take the target's effect back. Restoring what stood before would take its neighbours' with it."""
-    undone = world.undone | ({target[:3]} & world.ran)
     if rules.undo_by_meaning:
-        return world._replace(standing=world.standing - {world.mark(target)}, undone=undone)
+        return world._replace(standing=world.standing - {world.mark(target)})
     earlier = dict(world.before).get(target[:3], world.standing)
     elsewhere = frozenset(each for each in world.standing if each[0] != target.domain)
-    return world._replace(
-        standing=elsewhere | frozenset(each for each in earlier if each[0] == target.domain), undone=undone
-    )
+    return world._replace(standing=elsewhere | frozenset(each for each in earlier if each[0] == target.domain))
 
 
 def may_undo_by_hand(world: World, effect: Effect) -> bool:
