@@ -110,14 +110,14 @@ def test_the_cascade_of_one_tenant_stops_at_its_border(world: World, other: Worl
 
 def test_an_open_transaction_of_one_tenant_blocks_no_other(world: World, other: World) -> None:
     """It holds the locks of its own intent and domain, which have the same names."""
-    with world.engine.connect().execution_options(isolation_level="SERIALIZABLE") as connection:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        world.engine.connect().execution_options(isolation_level="SERIALIZABLE") as connection,
+    ):
         FenceRepository(connection, namespace=world.namespace).prepare(world.request("charge:1", domain="shared"))
-
-        def theirs() -> Any:
-            return other.commit("charge:1", domain="shared")
-
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(theirs).result(timeout=20).seq == 1
+        theirs = pool.submit(lambda: other.commit("charge:1", domain="shared"))
+        # The transaction ends before the pool waits for its thread: who is blocked fails here and does not hang.
+        assert theirs.result(timeout=20).seq == 1
         connection.rollback()
 
 
