@@ -17,13 +17,15 @@ from effectfence_pg.cli.rollback_storm_check import Judgement, judge
 from effectfence_pg.cli.rollback_storm_fenced import FencedSide
 from effectfence_pg.cli.rollback_storm_incident import STEPS, Incident, fenced_incident, naive_incident
 from effectfence_pg.cli.rollback_storm_plans import Plan, make_plan
-from effectfence_pg.cli.rollback_storm_sides import PLANS_AT_ONCE, THREADS, NaiveSide, Side, play
+from effectfence_pg.cli.rollback_storm_sides import THREADS, NaiveSide, Side, play
 from effectfence_pg.cli.storm import usable_database
 from effectfence_pg.fence import Fence
 from effectfence_pg.values import FenceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+
+    from sqlalchemy import Connection
 
 FEWEST_BRANCHES = 3
 MOST_BRANCHES = 64
@@ -59,7 +61,10 @@ def rollback_storm(
     fewest, most = (int(part) for part in branches.split(".."))
     namespace = f"rollback-storm-{uuid.uuid4().hex[:12]}"
     with reporting(as_json), usable_database(database_url) as url:
-        config = FenceConfig(pool_size=THREADS, max_overflow=PLANS_AT_ONCE, application_name="effectfence-storm")
+        # Every connection plans every statement anew until the server keeps it: few connections, and they keep it at once.
+        config = FenceConfig(
+            pool_size=THREADS, max_overflow=0, prepare_threshold=0, application_name="effectfence-storm"
+        )
         with Fence(url, namespace=namespace, config=config) as fence:
             # Refuses a database that cannot be used before anything is made.
             fence.current("nothing")
@@ -82,7 +87,7 @@ def _storm(plans: list[Plan], fence: Fence, incidents: tuple[Incident, Incident]
     theirs = _judged(naive, plans, naive.fence.committed())
     found = _judged(ours, plans, _certified(fence))
     undecided = _undecided(fence)
-    with fence.engine.connect() as connection:
+    with _reading(fence) as connection:
         version = str(connection.scalar(text("SELECT current_setting('server_version')"))).split()[0]
     return {
         "effects": sum(len(plan.steps) for plan in plans),
@@ -119,7 +124,7 @@ def _timed(where: str, side: Side, plans: list[Plan]) -> float:
 
 
 def _judged(side: Side, plans: list[Plan], certified: AbstractSet[str]) -> Judgement:
-    return judge(plans, ran=side.world.ran, undone=side.world.undone, certified=certified)
+    return judge(plans, ran=side.world.ran, certified=certified)
 
 
 def _counted(found: Judgement) -> dict[str, int]:
@@ -135,8 +140,13 @@ def _certified(fence: Fence) -> set[str]:
     query = text("""
         SELECT CAST(convert_from(body, 'UTF8') AS json) ->> 'intent' FROM effectfence.certificates
         WHERE namespace = :namespace""")
-    with fence.engine.connect() as connection:
+    with _reading(fence) as connection:
         return set(connection.scalars(query, {"namespace": fence.namespace}))
+
+
+def _reading(fence: Fence) -> Connection:
+    """A connection for reading when all is over; serializable, as the fence's own are, it could be refused."""
+    return fence.engine.connect().execution_options(isolation_level="READ COMMITTED")
 
 
 def _undecided(fence: Fence) -> int:
@@ -145,7 +155,7 @@ def _undecided(fence: Fence) -> int:
         SELECT (SELECT count(*) FROM effectfence.effects
                 WHERE namespace = :namespace AND state IN ('in_flight', 'executed'))
              + (SELECT count(*) FROM effectfence.branches WHERE namespace = :namespace AND state = 'open')""")
-    with fence.engine.connect() as connection:
+    with _reading(fence) as connection:
         return int(connection.scalar(query, {"namespace": fence.namespace}) or 0)
 
 

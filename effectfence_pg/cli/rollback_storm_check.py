@@ -25,8 +25,7 @@ class Judgement:
         refused: Effects whose tool never ran.
         invalid_commits: Certificates of a branch that was rolled back, or of an effect that rests on one which is rolled back
             or has no certificate.
-        partial_closures: Branches and closures of which a part is committed, while another part still stands in the world
-            without a certificate.
+        partial_closures: Branches and closures of which a part is committed and another part ran and is not.
     """
 
     committed: int = 0
@@ -36,31 +35,27 @@ class Judgement:
     partial_closures: int = 0
 
 
-def judge(
-    plans: Iterable[Plan], *, ran: AbstractSet[str], undone: AbstractSet[str], certified: AbstractSet[str]
-) -> Judgement:
+def judge(plans: Iterable[Plan], *, ran: AbstractSet[str], certified: AbstractSet[str]) -> Judgement:
     """Compare the plans with what became of them.
 
     Args:
         plans: What was tried.
         ran: Intents whose tool ran.
-        undone: Intents whose tool's doing was undone.
         certified: Intents with a certificate.
     """
     found = Judgement()
     for plan in plans:
         committed = certified & plan.steps.keys()
-        # What was undone had no effect in the end; it is no part of anything that stands.
-        dangling = (ran & plan.steps.keys()) - committed - undone
+        left_out = (ran & plan.steps.keys()) - committed
         rolled_back = {intent for intent, step in plan.steps.items() if step.branch in plan.contradicted}
         found.committed += len(committed)
-        found.aborted += len((ran & plan.steps.keys()) - committed)
+        found.aborted += len(left_out)
         found.refused += len(plan.steps.keys() - ran - committed)
         for intent in committed:
             below = plan.rests_on(intent)
             found.invalid_commits += intent in rolled_back or bool(below & rolled_back) or not below <= committed
-            found.partial_closures += bool(below & dangling)
+            found.partial_closures += bool(below & left_out)
         for branch in plan.branches:
             own = {intent for intent, step in plan.steps.items() if step.branch == branch}
-            found.partial_closures += bool(own & committed) and bool(own & dangling)
+            found.partial_closures += bool(own & committed) and bool(own & left_out)
     return found

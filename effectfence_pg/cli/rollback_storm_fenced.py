@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from effectfence_pg.cli.rollback_storm_plans import How, Plan, Read, Step
@@ -24,7 +25,7 @@ from effectfence_pg.errors import (
 from effectfence_pg.values import Aborted, Compensation, EffectRequest, FallenEffect, Pending, Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
     from effectfence_pg.fence import Fence
     from effectfence_pg.values import PreparedEffect
@@ -81,7 +82,7 @@ class FencedSide(Side):
                 args={"value": step.intent},
                 read_set=entries,
                 observes=_observed(early(step)),
-                compensation=Compensation(tool="erase", args={"value": step.intent}) if step.undoable else None,
+                compensation=_compensation(step),
                 lease_seconds=LEASE_SECONDS,
             )
             verdict = self._fence.prepare(request)
@@ -104,28 +105,29 @@ class FencedSide(Side):
         self._fence.abort(prepared, reason, effect="none")
         return None
 
-    def finish(self, step: Step) -> None:
+    def finish(self, plan: Plan, step: Step) -> None:
         """See `Side.finish`."""
+        if step.intent in self._tickets:
+            self.world.run(step)
+            self._commit(plan, step, step.closure)
+
+    def commit(self, plan: Plan, step: Step) -> None:
+        """See `Side.commit`."""
+        self._commit(plan, step, "promote")
+
+    def _commit(self, plan: Plan, step: Step, closure: str) -> None:
         prepared = self._tickets.get(step.intent)
         if prepared is None:
             return
-        self.world.run(step)
-        self._commit(step, prepared, step.closure)
-
-    def commit(self, step: Step) -> None:
-        """See `Side.commit`."""
-        if step.intent in self._tickets:
-            self._commit(step, self._tickets[step.intent], "promote")
-
-    def _commit(self, step: Step, prepared: PreparedEffect, closure: str) -> None:
         try:
             self._fence.commit(prepared, {"value": step.intent}, closure=closure)
         except (ClosureAborted, ReadSetStale) as error:
             self.count(error.code)
             # It did run, and falls by its own report: nobody else was told to undo it.
-            plan = Compensation(tool="erase", args={"value": step.intent}) if step.undoable else None
-            own = FallenEffect(intent=step.intent, attempt=1, state="in_flight", compensation=plan, due=True)
-            self._undo({step.intent: step}, [own])
+            own = FallenEffect(
+                intent=step.intent, attempt=1, state="in_flight", compensation=_compensation(step), due=True
+            )
+            self._undo(plan, [own])
         except ANSWERS as error:
             self.count(error.code)
 
@@ -137,7 +139,7 @@ class FencedSide(Side):
         with self._answered():
             outcome = self._fence.reconcile_branch(branch, actor=RECONCILER)
             if isinstance(outcome, Aborted):
-                self._undo(plan.steps, outcome.effects)
+                self._undo(plan, outcome.effects)
             return not isinstance(outcome, Pending)
         # No effect of it was ever admitted.
         return True
@@ -145,18 +147,29 @@ class FencedSide(Side):
     def roll_back(self, plan: Plan, branch: str) -> None:
         """See `Side.roll_back`."""
         with self._answered():
-            self._undo(plan.steps, self._fence.abort_branch(branch, "contradicted", actor=RECONCILER).effects)
+            self._undo(plan, self._fence.abort_branch(branch, "contradicted", actor=RECONCILER).effects)
 
-    def _undo(self, steps: dict[str, Step], effects: Iterable[FallenEffect]) -> None:
-        for effect in effects:
-            step = steps[effect.intent]
+    def _undo(self, plan: Plan, effects: Sequence[FallenEffect]) -> None:
+        """Decide about the branches of what fell, for all of a branch falls with its first effect; then undo it all."""
+        fallen, decided = [list(effects)], set[str]()
+        for batch in fallen:
+            for branch in sorted({plan.steps[effect.intent].branch or "" for effect in batch} - decided - {""}):
+                decided.add(branch)
+                with self._answered():
+                    outcome = self._fence.reconcile_branch(branch, actor=RECONCILER)
+                    if isinstance(outcome, Aborted):
+                        fallen.append(list(outcome.effects))
+        for effect in itertools.chain.from_iterable(reversed(fallen)):
+            self._compensate(plan.steps[effect.intent], effect)
 
-            def erase(_: PreparedEffect, step: Step = step) -> dict[str, Any]:
-                self.world.undo(step)
-                return {"erased": step.intent}
+    def _compensate(self, step: Step, effect: FallenEffect) -> None:
+        def erase(_: PreparedEffect) -> dict[str, Any]:
+            self.world.undo(step)
+            self.count("compensated")
+            return {"erased": step.intent}
 
-            with self._answered():
-                self.count("compensated", len(self._fence.compensate([effect], erase, agent=RECONCILER)))
+        with self._answered():
+            self._fence.compensate([effect], erase, agent=RECONCILER)
 
     def close(self, plan: Plan) -> None:
         """See `Side.close`."""
@@ -172,7 +185,11 @@ class FencedSide(Side):
             left = pending
         for step in plan.steps.values():
             if step.branch is None:
-                self.commit(step)
+                self.commit(plan, step)
+
+
+def _compensation(step: Step) -> Compensation | None:
+    return Compensation(tool="erase", args={"value": step.intent}) if step.undoable else None
 
 
 def _observed(reads: Iterable[Read]) -> tuple[str, ...]:

@@ -84,9 +84,9 @@ def naive_incident() -> Incident:
         tools.call("deploy", {"version": 2})
         fence.hold("deploy")
     answers.append("held")
-    fence.roll_back("B")
+    fallen = fence.roll_back("B")
+    answers.append(f"{' and '.join(fallen)} falls")
     tools.call("write_config", {"X": 0})
-    answers.append(str(tools))
     deployed = fence.commit("deploy")
     answers.append("committed: its own fence is valid" if deployed else "aborted")
     return Incident(tuple(answers), deployed, tools)
@@ -128,10 +128,11 @@ def fenced_incident(fence: Fence) -> Incident:
         )
         answers.append(_held(run(deploy)))
     fallen = fence.abort_branch("B", "A contradicts it", actor="agent-a").effects
-    fence.compensate(fallen, tools.undo, agent="agent-a")
-    answers.append(f"{' and '.join(effect.intent for effect in fallen)} are undone: {tools}")
+    answers.append(f"{' and '.join(effect.intent for effect in fallen)} fall")
     outcome = fence.reconcile_branch("C")
     answers.append("aborted with what it rests on" if isinstance(outcome, Aborted) else type(outcome).__name__.lower())
+    # Dependents first: the version goes back before the config does.
+    fence.compensate(fallen, tools.undo, agent="agent-a")
     deployed = fence.status("deploy").certificate is not None
     return Incident(tuple(answers), deployed, tools)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 
 CONFIG = "config"
-SHARED_DOMAINS = 3
+SHARED_DOMAINS = 4
 MOST_EFFECTS = 3
 """Of one branch."""
 DECISION_STAGES = 3
@@ -119,10 +119,13 @@ def make_plan(seed: int, number: int, fewest: int, most: int) -> Plan:
     wrong, misled, *others = draw.sample(branches, len(branches))
     slots = _slots(draw, wrong, misled, others)
     stages = max(slot.ends for slot in slots) + 1 + DECISION_STAGES
-    contradicted = frozenset({wrong, *draw.sample(others, draw.randint(0, len(others) // 3))})
+    contradicted = frozenset({wrong, *draw.sample(others, draw.randint(0, len(others) // 4))})
     # Whether this one is committed or rolled back is a race.
-    contested = [branch for branch in others if branch not in contradicted and draw.random() < 1 / 4]
-    rolled_back = {branch: draw.randint(1, stages - 1) for branch in (*sorted(contradicted), *contested)}
+    contested = [branch for branch in others if branch not in contradicted and draw.random() < 1 / 6]
+    rolled_back = {
+        branch: draw.randint(min(slot.begins for slot in slots if slot.branch == branch), stages - 1)
+        for branch in (*sorted(contradicted), *contested)
+    }
     rolled_back[wrong] = draw.randint(slots[1].begins + 1, stages - 1)
     _fill(draw, number, slots, rolled_back)
     actions: dict[int, list[Action]] = defaultdict(list)
@@ -176,14 +179,14 @@ def _fill(draw: random.Random, number: int, slots: list[_Slot], rolled_back: dic
     for at, slot in enumerate(slots):
         slot.intent = f"{number:05d}/{at}"
         own = f"{number:05d}/{CONFIG if at == 0 else slot.intent}"
-        slot.domain = draw.choice(shared) if at > 1 and draw.random() < 2 / 3 else own
+        slot.domain = draw.choice(shared) if at > 1 and draw.random() < 1 / 2 else own
     for at, slot in enumerate(slots[1:], 1):
         standing: dict[str, str | None] = dict.fromkeys(shared)
         for other in sorted(slots, key=lambda other: other.ends):
             gone = other.branch is not None and rolled_back.get(other.branch, slot.begins) < slot.begins
             if other.ends < slot.begins and not gone:
                 standing[other.domain] = other.intent
-        wanted = draw.sample(sorted(standing), draw.randint(0, min(2, len(standing))))
+        wanted = draw.sample(sorted(standing), draw.choice((0, 1, 1, 2)))
         for domain in [slots[0].domain] if at == 1 else wanted:
             how = draw.choice(tuple(How)) if standing[domain] else How.READ_SET
             slot.reads.append(Read(domain, standing[domain], how, late=draw.random() < 1 / 4))

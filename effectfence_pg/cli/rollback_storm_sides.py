@@ -14,9 +14,9 @@ from effectfence_pg.cli.rollback_storm_plans import Action, How, Kind, Plan, Rea
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-THREADS = 16
+THREADS = 8
 """Who act at the same time."""
-PLANS_AT_ONCE = 12
+PLANS_AT_ONCE = 6
 
 
 class World:
@@ -26,7 +26,6 @@ class World:
         self._lock = threading.Lock()
         self._written: defaultdict[str, list[str]] = defaultdict(list)
         self.ran: set[str] = set()
-        self.undone: set[str] = set()
 
     def read(self, domain: str) -> str | None:
         """Whose value the domain holds."""
@@ -45,7 +44,6 @@ class World:
         with self._lock:
             if step.intent in self._written[step.domain]:
                 self._written[step.domain].remove(step.intent)
-            self.undone.add(step.intent)
 
 
 class Side(ABC):
@@ -63,24 +61,24 @@ class Side(ABC):
         elif action.kind is Kind.DECIDE:
             self.decide(plan, action.name)
         elif action.kind is Kind.COMMIT:
-            self.commit(plan.steps[action.name])
+            self.commit(plan, plan.steps[action.name])
         else:
             step = plan.steps[action.name]
             if action.kind is not Kind.FINISH:
                 self.begin(step)
             if action.kind is not Kind.BEGIN:
-                self.finish(step)
+                self.finish(plan, step)
 
     @abstractmethod
     def begin(self, step: Step) -> None:
         """Read the numbers, then the world; when it is as the plan has it, ask to be admitted."""
 
     @abstractmethod
-    def finish(self, step: Step) -> None:
+    def finish(self, plan: Plan, step: Step) -> None:
         """Run the tool, if it was admitted, and report."""
 
     @abstractmethod
-    def commit(self, step: Step) -> None:
+    def commit(self, plan: Plan, step: Step) -> None:
         """Try once more to commit an effect that has no branch."""
 
     @abstractmethod
@@ -139,7 +137,7 @@ class NaiveSide(Side):
         if self.as_planned(late(step)) and self.fence.observe_late(step.intent, numbers):
             self._admitted.add(step.intent)
 
-    def finish(self, step: Step) -> None:
+    def finish(self, plan: Plan, step: Step) -> None:  # noqa: ARG002
         """See `Side.finish`."""
         if step.intent in self._admitted:
             self.world.run(step)
@@ -147,7 +145,7 @@ class NaiveSide(Side):
             if step.branch is None:
                 self.fence.commit(step.intent)
 
-    def commit(self, step: Step) -> None:
+    def commit(self, plan: Plan, step: Step) -> None:  # noqa: ARG002
         """See `Side.commit`."""
         self.fence.commit(step.intent)
 
@@ -192,4 +190,4 @@ def _play(side: Side, plan: Plan, actors: ThreadPoolExecutor) -> None:
         wait(moves, return_when=FIRST_EXCEPTION)
         for move in moves:
             move.result()
-    side.close(plan)
+    actors.submit(side.close, plan).result()
