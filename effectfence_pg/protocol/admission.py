@@ -115,7 +115,7 @@ def interpret(admission: Admission, row: Any) -> Verdict:
     raise SerializationConflict(sqlstate="40001")
 
 
-def interpret_replacement(admission: Admission, row: Any) -> Fresh | None:
+def interpret_replacement(admission: Admission, old: Replace, row: Any) -> Fresh | None:
     """The same for the admission in place of another attempt; None when that was no longer there to be replaced.
 
     It may have been replaced by this very call, whose answer was lost: the own number must not look like a rival's then.
@@ -124,6 +124,14 @@ def interpret_replacement(admission: Admission, row: Any) -> Fresh | None:
     if row.fresh_attempt is not None:
         return Fresh(_ticket(admission, row))
     if not row.admitted_before:
+        if row.undoing is not None:
+            raise IntentFailed(
+                intent=admission.request.intent,
+                attempt=old.attempt,
+                state=State.FAILED,
+                reason="it is being compensated",
+                way_out="wait for its compensation, or reconcile that",
+            )
         refuse_at_gates(admission, row)
     return None
 

@@ -48,7 +48,7 @@ def interpret_commit(
         if row.too_large:
             raise ClosureTooLarge(intent=prepared.intent, limit=member_limit)
         return _undecided(prepared, result, row, asked=asked)
-    if row.being_undone and state == State.FAILED:
+    if row.undoing is not None and state == State.FAILED:
         raise LeaseLost(
             intent=prepared.intent,
             attempt=prepared.attempt,

@@ -9,6 +9,7 @@ from effectfence_pg.errors import (
     AttemptMismatch,
     ClosureAborted,
     CommitConflict,
+    IntentInFlight,
     InvalidRequest,
     NotReconcilable,
     UnknownIntent,
@@ -57,7 +58,7 @@ def interpret_reconcile(judgement: Judgement, row: Any) -> Fence | None:
 
 def _refuse(judgement: Judgement, row: Any) -> None:
     fenced = row.state in {State.FAILED, State.ABORTED}
-    if judgement.outcome == Outcome.HAPPENED and fenced and not row.being_undone:
+    if judgement.outcome == Outcome.HAPPENED and fenced and row.undoing is None:
         if row.known_result is None:
             raise InvalidRequest(field="result", reason="is required: no result of this attempt is on record")
         if judgement.result is not None and row.result not in {None, judgement.result}:
@@ -69,6 +70,8 @@ def _refuse(judgement: Judgement, row: Any) -> None:
             blockers=blockers(row.dead),
             reason="what it observed was rolled back; reconcile it with over=True, or compensate it",
         )
+    if fenced and row.undoing == State.IN_FLIGHT and judgement.outcome != Outcome.HAPPENED:
+        raise IntentInFlight(intent=judgement.intent, attempt=row.attempt, holder="its compensation")
     raise NotReconcilable(
         intent=judgement.intent, attempt=row.attempt, state=row.state, outcome=judgement.outcome.value
     )

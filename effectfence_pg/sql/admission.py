@@ -6,6 +6,7 @@ from typing import Final
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.closures import ADVANCE, CASCADE
+from effectfence_pg.sql.completion import UNDOING
 from effectfence_pg.sql.gates import GATES, SETTLED_WATERMARK, clock
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 
@@ -161,12 +162,13 @@ closed AS MATERIALIZED (
         _RESERVED,
         _resting(took_over="false"),
         _EDGES,
-        verdict=_REPLACED,
+        verdict=_replaced("CAST(NULL AS text)"),
     )
 
 
-_REPLACED: Final = f"""
-SELECT {ISOLATION}, {_FRESH}, {_GATE_FACTS}, EXISTS (
+def _replaced(undoing: str) -> str:
+    return f"""
+SELECT {ISOLATION}, {_FRESH}, {_GATE_FACTS}, {undoing} AS undoing, EXISTS (
     SELECT FROM effectfence.effects e
     WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.token = :token) AS admitted_before
 FROM (SELECT 1) AS one LEFT JOIN effect ON true CROSS JOIN gates"""
@@ -178,7 +180,11 @@ def takeover() -> TextClause:
     return statement(
         GATES,
         clock(":known_clock"),
-        """
+        f"""
+target_of AS MATERIALIZED (
+  SELECT {UNDOING.format(row="e")} FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = :attempt
+),
 old AS (
   UPDATE effectfence.effects AS e
   SET state = 'superseded', version = e.version + 1, lease_expires_at = NULL, failure = 'takeover',
@@ -190,9 +196,7 @@ old AS (
     AND before.namespace = e.namespace AND before.intent_key = e.intent_key AND before.attempt = e.attempt
     AND ((before.state = 'in_flight' AND before.lease_expires_at <= clock_timestamp())
          OR (before.state = 'failed' AND before.failure = 'lease_expired' AND before.result IS NULL))
-    AND (SELECT ok FROM passed) AND """
-        + SERIALIZABLE
-        + """
+    AND (SELECT ok FROM passed) AND (SELECT undoing IS NULL FROM target_of) AND {SERIALIZABLE}
   RETURNING e.intent_key, e.attempt, e.domain_key, e.version, before.state AS from_state, i.version AS intent_version
 ),
 ended AS (
@@ -211,5 +215,5 @@ logged_old AS (
         "reserved AS (SELECT seq FROM advanced WHERE domain_key = :domain_key)",
         _resting(took_over="true"),
         _EDGES,
-        verdict=_REPLACED,
+        verdict=_replaced("(SELECT undoing FROM target_of)"),
     )

@@ -31,21 +31,25 @@ found AS MATERIALIZED (
   WHERE e.namespace = :namespace AND e.domain_key = :domain_key AND e.seq = :seq AND e.token = :token
 )"""
 
-BEING_UNDONE: Final = """
-         CASE WHEN {row}.state IN ('failed', 'aborted') THEN EXISTS (
-           SELECT FROM effectfence.intents undo
+UNDOING: Final = """
+         CASE WHEN {row}.state IN ('failed', 'aborted') THEN (
+           SELECT act.state FROM effectfence.intents undo
            CROSS JOIN LATERAL (
              SELECT act.state FROM effectfence.effects act
              WHERE act.namespace = :namespace AND act.intent_key = undo.intent_key AND act.attempt = undo.attempt
              OFFSET 0) AS act
            WHERE undo.namespace = :namespace AND undo.undoes_key = {row}.intent_key AND undo.undoes_attempt = {row}.attempt
-             AND act.state <> 'released') ELSE false END AS being_undone"""
-"""The admission of a compensation closes its target to late completion and to `happened`."""
+             AND act.state <> 'released') END AS undoing"""
+"""The state of the compensation whose admission closes a fenced effect to late completion, `happened` and takeover.
+
+Until its outcome is known the effect is released by it only: run again, it would be undone by what was meant for another one.
+"""
+
 
 _MINE: Final = f"""
 {FOUND},
 mine AS MATERIALIZED (
-  SELECT found.*, i.attempt = found.attempt AS is_current, b.state AS branch_state, {BEING_UNDONE.format(row="found")}
+  SELECT found.*, i.attempt = found.attempt AS is_current, b.state AS branch_state, {UNDOING.format(row="found")}
   FROM found JOIN effectfence.intents i ON i.namespace = found.namespace AND i.intent_key = found.intent_key
   LEFT JOIN effectfence.branches b ON b.namespace = found.namespace AND b.branch_key = found.branch_key
   WHERE {TICKET.format(row="found")} AND {SERIALIZABLE}
@@ -145,7 +149,7 @@ decided AS MATERIALIZED (
       WHEN mine.state IN ('aborted', 'committed') THEN NULL
       WHEN mine.state = 'failed' AND mine.result IS NOT NULL THEN NULL
       WHEN mine.state = 'executed' AND mine.result <> :result THEN NULL
-      WHEN mine.being_undone THEN 'failed'
+      WHEN mine.undoing IS NOT NULL THEN 'failed'
       WHEN json_array_length(facts.dead) > 0 OR mine.branch_state = 'aborted' THEN 'aborted'
       -- Once, at the holder's first commit: an executed effect has passed it.
       WHEN mine.state <> 'executed' AND json_array_length(facts.moved) > 0 AND mine.on_stale = 'fail' THEN 'failed'
@@ -154,13 +158,14 @@ decided AS MATERIALIZED (
   FROM mine CROSS JOIN facts
 ),
 caused AS MATERIALIZED (
-  SELECT decided.*, next_state = state AND (state IN ('superseded', 'released', 'aborted') OR being_undone) AS keeps, CASE
+  SELECT decided.*, CASE
       WHEN state IN ('superseded', 'released') THEN 'late_evidence'
-      WHEN state = 'aborted' OR being_undone THEN 'reported'
+      WHEN state = 'aborted' OR undoing IS NOT NULL THEN 'reported'
       WHEN next_state = 'aborted' THEN 'closure_dead'
       WHEN next_state = 'failed' THEN 'read_set_stale'
       WHEN state = 'failed' THEN 'late_completion'
-      ELSE next_state END AS cause
+      ELSE next_state END AS cause,
+    next_state = state AND (state IN ('superseded', 'released', 'aborted') OR undoing IS NOT NULL) AS keeps
   FROM decided
   WHERE next_state IS NOT NULL AND NOT (state = 'executed' AND next_state = 'executed' AND commit_asked >= :asked)
 )"""
@@ -236,7 +241,7 @@ ended AS (
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, mine.observing, updated.state AS next_state,
-  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.being_undone,
+  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing,
   coalesce(minted.hash, stored.hash) AS hash, coalesce(minted.body, stored.body) AS body,
   coalesce(minted.minted_at, stored.minted_at) AS minted_at, coalesce(minted.attempt, stored.attempt) AS minted_attempt,
   stored.reconciled_over
@@ -262,7 +267,8 @@ decided AS MATERIALIZED (
       WHEN state = 'in_flight' AND :no_effect AND NOT took_over THEN 'released'
       WHEN state = 'in_flight' THEN 'failed'
       -- After a takeover the holder speaks for its own attempt only: the one before may have acted.
-      WHEN state IN ('failed', 'aborted') AND result IS NULL AND :no_effect AND NOT took_over THEN 'released'
+      WHEN state IN ('failed', 'aborted') AND result IS NULL AND :no_effect AND NOT took_over
+        AND coalesce(undoing, 'committed') = 'committed' THEN 'released'
       WHEN state = 'aborted' AND lease_expires_at IS NOT NULL THEN 'aborted' END AS next_state
   FROM mine
 ),

@@ -6,7 +6,7 @@ from sqlalchemy import TextClause
 
 from effectfence_pg.protocol.states import DEAD
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, TOO_LARGE, UNDECIDED_MEMBERS
-from effectfence_pg.sql.completion import BEING_UNDONE, LOGGED, SEALED, UNDONE
+from effectfence_pg.sql.completion import LOGGED, SEALED, UNDOING, UNDONE
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
 
 
@@ -61,7 +61,7 @@ def reconcile() -> TextClause:
         f"""
 mine AS MATERIALIZED (
   SELECT e.*, i.attempt AS current_attempt, e.lease_expires_at > clock_timestamp() AS lease_live,
-         coalesce(e.result, :result) AS known_result, b.state AS branch_state, {BEING_UNDONE.format(row="e")}
+         coalesce(e.result, :result) AS known_result, b.state AS branch_state, {UNDOING.format(row="e")}
   FROM effectfence.intents i
   JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
   LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
@@ -79,9 +79,10 @@ decided AS MATERIALIZED (
       WHEN mine.attempt <> :attempt OR mine.state NOT IN ('failed', 'aborted') OR coalesce(mine.lease_live, false) THEN NULL
       -- A result on record says that the tool ran: it can be compensated, not unsaid.
       WHEN :outcome = 'did_not_happen' AND mine.result IS NOT NULL THEN NULL
+      WHEN :outcome <> 'happened' AND coalesce(mine.undoing, 'committed') <> 'committed' THEN NULL
       WHEN :outcome <> 'happened' THEN 'released'
       WHEN mine.known_result IS NULL OR mine.known_result <> coalesce(:result, mine.known_result) THEN NULL
-      WHEN mine.being_undone THEN NULL
+      WHEN mine.undoing IS NOT NULL THEN NULL
       WHEN facts.is_over AND NOT :over THEN NULL
       WHEN facts.is_over THEN 'committed'
       WHEN json_array_length(facts.undecided) > 0 OR facts.too_large OR mine.branch_state = 'open' THEN 'executed'
@@ -122,6 +123,6 @@ SELECT {ISOLATION}, mine.intent, mine.attempt, mine.current_attempt, mine.state,
   greatest(extract(epoch FROM mine.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
   (SELECT e.last_operation FROM effectfence.effects e
    WHERE e.namespace = :namespace AND e.intent_key = :intent_key AND e.attempt = :attempt) AS judged_by,
-  decided.next_state, facts.dead, facts.undecided, mine.being_undone
+  decided.next_state, facts.dead, facts.undecided, mine.undoing
 FROM (SELECT 1) AS one LEFT JOIN mine ON true LEFT JOIN decided ON true CROSS JOIN facts""",
     )

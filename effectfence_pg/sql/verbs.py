@@ -89,7 +89,7 @@ def _replace(call: Admission, old: Replace) -> Operation[Fresh | Replay]:
     """Admit the next attempt in place of a released one or of one whose lease ran out, if the other gates pass."""
 
     def interpret(row: Any) -> Fresh | Then[Fresh | Replay]:
-        return admitting.interpret_replacement(call, row) or Then(prepare(call))
+        return admitting.interpret_replacement(call, old, row) or Then(prepare(call))
 
     parameters = {**_admission_parameters(call, rests=True), "attempt": old.attempt, "actor": call.request.agent}
     statement = admission.takeover() if old.takeover else admission.reopen()

@@ -68,7 +68,7 @@ def asked_for(world: World) -> dict[str, Any]:
 
 
 def unknown(world: World) -> dict[str, Any]:
-    prepared = world.put("expired", "base", compensation=UNDO)
+    prepared = world.put("expired", "base", compensation=UNDO, on_lease_expiry="takeover")
     world.fence.sweep()
     return {"prepared": prepared}
 
@@ -214,6 +214,15 @@ PAIRS: dict[str, Pair] = {
         state_is("base", "committed"),
         waits="both",
         then={"left": "not_reconcilable", "right": "not_reconcilable"},
+    ),
+    "admission of a compensation, takeover": Pair(
+        unknown,
+        undoing,
+        lambda repository, world, _: repository.prepare(ask(world, "base")),
+        is_undone,
+        lambda world: world.state("base", 1) == "superseded",
+        waits="both",
+        then={"left": "intent_failed", "right": "not_reconcilable"},
     ),
     "two admissions of a compensation": Pair(
         unknown, undoing, undoing, is_undone, is_undone, waits="both", then={"left": "intent_in_flight"}

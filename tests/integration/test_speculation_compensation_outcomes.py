@@ -11,6 +11,7 @@ from effectfence_pg import (
     IntentFailed,
     IntentInFlight,
     LeaseLost,
+    NotReconcilable,
     PreparedEffect,
     Settled,
 )
@@ -85,6 +86,49 @@ def test_one_that_did_not_happen_can_be_tried_again(world: World, undoing: Prepa
 def test_one_that_was_never_sent_can_be_tried_again(world: World, undoing: PreparedEffect) -> None:
     assert world.fence.abort(undoing, "never sent", effect="none").state == "released"
     assert again(world).attempt == 2
+
+
+@pytest.mark.parametrize("end", ["in_flight", "failed"])
+def test_until_its_outcome_is_known_its_target_is_released_by_it_only(
+    world: World, undoing: PreparedEffect, end: str
+) -> None:
+    """Run again in the meantime, the intent would be undone by what was meant for the attempt before."""
+    if end == "failed":
+        world.fence.abort(undoing, "connection reset")
+    before = world.rows()
+    for outcome, more in (("compensated", {}), ("did_not_happen", {"basis": "holder_dead"})):
+        with pytest.raises(IntentInFlight if end == "in_flight" else NotReconcilable):
+            world.fence.reconcile("mine", attempt=1, outcome=outcome, evidence=1, operator="olga", **more)
+    assert world.rows() == before
+    if end == "failed":
+        assert judge(world, undoing, "did_not_happen", basis="holder_dead") == "released"
+        assert world.fence.reconcile("mine", attempt=1, outcome="compensated", evidence=1, operator="olga").state == (
+            "released"
+        )
+
+
+def test_its_targets_holder_cannot_release_it_either(world: World) -> None:
+    slow = world.put("failed", "mine", compensation=UNDO)
+    undoing = again(world)
+    before = world.rows()
+    assert world.fence.abort(slow, "never sent", effect="none").state == "failed"
+    assert world.rows() == before
+    world.fence.abort(undoing, "never sent", effect="none")
+    assert world.fence.abort(slow, "never sent", effect="none").state == "released"
+
+
+def test_while_it_runs_its_target_is_not_taken_over(world: World) -> None:
+    world.put("expired", "mine", compensation=UNDO, on_lease_expiry="takeover")
+    world.fence.sweep()
+    undoing = again(world)
+    before = world.rows()
+    with pytest.raises(IntentFailed) as refused:
+        world.fence.prepare(world.request("mine"))
+    assert (refused.value.attempt, refused.value.state) == (1, "failed")
+    assert world.rows() == before
+    world.fence.abort(undoing, "never sent", effect="none")
+    assert world.admit("mine").attempt == 2
+    assert world.state("mine", 1) == "superseded"
 
 
 def test_while_it_is_released_its_target_is_open_again(world: World) -> None:

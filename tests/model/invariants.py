@@ -113,14 +113,18 @@ def i7_a_result_has_its_effect(situation: Situation, scene: Scene) -> Iterator[s
 
 
 def i13_nobody_acted_on_what_was_rolled_back(situation: Situation, scene: Scene) -> Iterator[str]:
-    """Whoever validated a read set at prepare and at commit: everything it saw still stands."""
+    """Whoever validated a read set at prepare and at commit: everything it saw still stands.
+
+    Save what was written behind the fence's back, by a holder past its lease or one that an operator was mistaken about.
+    """
     state, world = situation
+    doubtful = {world.mark(e)[1:] for e in state.effects if e[:3] in world.late | world.wronged}
     for sight in world.sights:
         effect = state.effect(sight.key)
         if sight.key not in world.validated or effect.state not in (EXECUTED, COMMITTED) or effect.over is not None:
             continue
         for domain, value in sight.values:
-            gone = value - world.value(domain)
+            gone = value - world.value(domain) - doubtful
             if gone:
                 yield f"{sight.key} acted on {sorted(gone)} in {domain}, which is gone"
 
