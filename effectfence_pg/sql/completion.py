@@ -139,6 +139,8 @@ facts AS MATERIALIZED (
 _COMMIT_DECISION: Final = """
 decided AS MATERIALIZED (
   SELECT mine.*, CASE
+      -- What was undone, or is evidence already, is nothing new.
+      WHEN mine.state = 'released' AND mine.result = :result THEN NULL
       WHEN mine.state IN ('superseded', 'released') AND EXISTS (
         SELECT FROM effectfence.transitions t
         WHERE t.namespace = :namespace AND t.intent_key = mine.intent_key AND t.attempt = mine.attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,3 +260,16 @@ def test_another_tool_than_the_registered_one_may_undo_it(world: World) -> None:
     rolled_back(world)
     ticket = undoing(world, tool="write off", args={})
     assert (ticket.tool, ticket.args) == ("write off", {})
+
+
+def test_the_result_that_was_undone_is_nothing_new_when_its_holder_repeats_it(world: World) -> None:
+    """Its acknowledgement may have been lost; the intent stays runnable."""
+    prepared = rolled_back(world)
+    result = world.effect("mine")["result"]
+    [effect] = [effect for effect in world.fence.abort_branch("plan:mine", "again").effects if effect.due]
+    world.fence.compensate([effect], lambda _ticket: "undone", agent="undoer")
+    before = world.rows()
+    with pytest.raises(LeaseLost):
+        world.fence.commit(prepared, json.loads(result))
+    assert world.rows() == before
+    assert isinstance(world.fence.prepare(world.request("mine")), Fresh)
