@@ -209,10 +209,10 @@ def interpret_late(prepared: PreparedEffect, call: Admission, row: Any) -> Prepa
     if row.state != State.IN_FLIGHT:
         reason = row.reason or f"it is {row.state}, and only an effect in flight observes"
         raise LeaseLost(intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason=reason)
-    refuse_at_gates(call, row)
     reread = reread_entries(call.read_set, row.reread)
     if reread:
         raise ReadSetStale(entries=reread, intent=prepared.intent, attempt=prepared.attempt)
+    refuse_at_gates(call, row)
     raise LeaseLost(
         intent=prepared.intent, attempt=prepared.attempt, state=row.state, reason="it changed while it observed"
     )

@@ -128,6 +128,15 @@ def test_a_domain_read_at_another_number_before_is_stale(world: World) -> None:
         assert world.rows() == before
 
 
+def test_that_it_was_read_at_another_number_is_said_before_that_it_is_unsettled(world: World) -> None:
+    prepared = world.admit("late")
+    seen = world.fence.observe_late(prepared, world.fence.observe("stock"))
+    world.admit("writer", domain="stock")
+    with pytest.raises(ReadSetStale) as refused:
+        world.fence.observe_late(seen, world.fence.observe("stock"))
+    assert type(refused.value) is ReadSetStale
+
+
 Case = Callable[[World, Any], tuple[type[FenceError], tuple[Any, ...], tuple[str, ...]]]
 
 
