@@ -78,7 +78,7 @@ class FenceConfig(BaseModel):
         max_clock_entries: Agents in a request's known clock.
         max_read_set_entries: Domains in a request's read set.
         max_observed_intents: Intents that a request observes.
-        max_closure_members: Undecided effects that a commit or a promotion walks.
+        max_closure_members: Effects that a commit or a promotion walks, the committed ones where the walk stops included.
         retry_deadline_seconds: How long serialization conflicts are retried.
         poll_initial_seconds: The first pause of a waiting call.
         poll_max_seconds: The longest pause of a waiting call.

@@ -13,6 +13,7 @@ from effectfence_pg import (
     BranchDecided,
     ClosureAborted,
     ClosurePending,
+    CommitConflict,
     Committed,
     EffectCert,
     Fence,
@@ -21,12 +22,13 @@ from effectfence_pg import (
     IntentInFlight,
     PreparedEffect,
     Replay,
+    RolledBack,
     Settled,
 )
 from tests.support.holder import eventually
 from tests.support.racing import Race, await_waiting, domain_gate, gate, of_kind
 from tests.support.rows import one
-from tests.support.speculation import UNDO, branch_state, broken, ran, states
+from tests.support.speculation import UNDO, branch_state, broken, decided, ran, states
 from tests.support.witness import Witness
 from tests.support.world import World
 
@@ -187,6 +189,21 @@ def test_observations_by_two_at_once_are_both_on_record(world: World) -> None:
     assert isinstance(certificate, EffectCert)
     assert {entry.domain for entry in certificate.read_set} == {"d:left", "d:right"}
     assert certificate.verify()
+
+
+def test_a_dependent_is_never_certified_beside_the_abort_of_what_it_observed(world: World) -> None:
+    """Whoever wins, again and again: both are committed, or both are rolled back."""
+    for number in range(10):
+        decided(world, f"base:{number}")
+        prepared = ran(world, f"top:{number}", observes=[f"base:{number}"])
+        calls = [
+            lambda prepared=prepared: world.fence.commit(prepared, "done", closure="promote"),
+            lambda number=number: world.fence.abort_intent(f"base:{number}", attempt=1, reason="contradicted"),
+        ]
+        kinds = {type(result) for result in Race(calls).start().results()}
+        assert kinds in ({EffectCert, CommitConflict}, {ClosureAborted, RolledBack})
+        assert len(set(states(world, f"base:{number}", f"top:{number}").values())) == 1
+    assert broken(world.engine, world.namespace) == []
 
 
 def test_readers_that_arrive_while_their_source_is_rolled_back_are_refused_or_fall(world: World) -> None:

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy import exc
 
-from effectfence_pg import EffectCert, FenceError, FenceRepository, Fresh, is_retryable
+from effectfence_pg import FenceError, FenceRepository, Fresh
+from tests.support.overlapping import CONFLICT, Pair, overlap
 from tests.support.speculation import UNDO, branch_state, broken, decided, ran, states
 from tests.support.world import World
-
-LIMIT_SECONDS = 30.0
-CONFLICT = "conflict"
-
-
-@dataclass
-class Pair:
-    """Two decisions about one world, how to see which one stands, and after which of them the other one has to wait."""
-
-    make: Callable[[World], dict[str, Any]]
-    left: Callable[[FenceRepository, World, dict[str, Any]], object]
-    right: Callable[[FenceRepository, World, dict[str, Any]], object]
-    left_stands: Callable[[World], bool]
-    right_stands: Callable[[World], bool]
-    waits: str = "neither"
-    then: dict[str, str] = field(default_factory=dict)
-    """The refusal that the loser gets when it runs again, by what stood: `left` or `right`."""
-
-    def waits_after(self, first: str) -> bool:
-        return self.waits in {"both", first}
 
 
 def ask(world: World, intent: str, **more: Any) -> Any:
@@ -230,66 +206,6 @@ PAIRS: dict[str, Pair] = {
 }
 
 
-class Side:
-    """One serializable transaction of a caller's own."""
-
-    def __init__(self, engine: sa.Engine, world: World) -> None:
-        self.connection = engine.connect().execution_options(isolation_level="SERIALIZABLE")
-        self.repository = FenceRepository(self.connection, namespace=world.namespace)
-        self.pid = self.connection.connection.driver_connection.info.backend_pid
-        self.outcome: Any = None
-
-    def execute(self, act: Callable[[FenceRepository], object]) -> None:
-        try:
-            self.outcome = act(self.repository)
-        except Exception as error:
-            self.outcome = error
-        if isinstance(self.outcome, Exception) and is_retryable(self.outcome):
-            self.outcome = CONFLICT
-
-    def commit(self) -> None:
-        if self.outcome == CONFLICT:
-            self.connection.rollback()
-            return
-        try:
-            self.connection.commit()
-        except exc.DBAPIError as error:
-            self.outcome = CONFLICT if is_retryable(error) else error
-
-
-def waits_for_a_lock(engine: sa.Engine, pid: int) -> bool:
-    query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :pid"
-    with engine.connect() as connection:
-        return bool(connection.scalar(sa.text(query), {"pid": pid}))
-
-
-def overlap(world: World, pair: Pair, *, first: str, commits: str) -> dict[str, Any]:
-    """Execute both before either commits; what became of each. One that waits for the other can only commit after it."""
-    made = pair.make(world)
-    second = "right" if first == "left" else "left"
-    sides = {name: Side(world.engine, world) for name in (first, second)}
-    acts = {name: lambda r, name=name: getattr(pair, name)(r, world, made) for name in sides}
-    thread = threading.Thread(target=sides[second].execute, args=(acts[second],), daemon=True)
-    try:
-        sides[first].execute(acts[first])
-        thread.start()
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while thread.is_alive() and not waits_for_a_lock(world.engine, sides[second].pid):
-            assert time.monotonic() < deadline
-            thread.join(0.002)
-        assert thread.is_alive() == pair.waits_after(first), sides[second].outcome
-        for name in (first, second) if commits == "first" else (second, first):
-            if name == second:
-                thread.join(LIMIT_SECONDS)
-            sides[name].commit()
-    finally:
-        # The first one's locks go first: the second may still wait for them.
-        sides[first].connection.close()
-        thread.join(LIMIT_SECONDS)
-        sides[second].connection.close()
-    return {name: side.outcome for name, side in sides.items()}
-
-
 ORDERS = [
     (pair, first, commits)
     for pair in PAIRS
@@ -304,9 +220,8 @@ def test_of_two_decisions_that_contradict_each_other_one_stands(
 ) -> None:
     pair = PAIRS[name]
     outcomes = overlap(world, pair, first=first, commits=commits)
-    lost = [side for side, outcome in outcomes.items() if outcome == CONFLICT]
-    assert len(lost) == 1, outcomes
-    stood = "right" if lost == ["left"] else "left"
+    assert list(outcomes.values()).count(CONFLICT) == 1, outcomes
+    stood = "right" if outcomes["left"] == CONFLICT else "left"
     assert not isinstance(outcomes[stood], Exception), outcomes
     if pair.left is not pair.right:
         assert (pair.left_stands(world), pair.right_stands(world)) == (stood == "left", stood == "right")
@@ -319,8 +234,7 @@ def test_of_two_decisions_that_contradict_each_other_one_stands(
     # The loser runs again, as a fence of its own would, and is told what stands.
     again = getattr(pair, "right" if stood == "left" else "left")
     made = {"running": world.ticket("running")} if "running" in states_on_record(world) else {}
-    made["prepared"] = world.ticket("base")
-    code = None
+    made["prepared"], code = world.ticket("base"), None
     with world.engine.connect().execution_options(isolation_level="SERIALIZABLE") as connection:
         try:
             again(FenceRepository(connection, namespace=world.namespace), world, made)
@@ -334,27 +248,3 @@ def test_of_two_decisions_that_contradict_each_other_one_stands(
 def states_on_record(world: World) -> dict[str, str]:
     names = {row[5] for row in world.rows()["intents"]}
     return states(world, *names)
-
-
-def test_a_dependent_is_never_certified_beside_the_abort_of_what_it_observed(world: World) -> None:
-    """The whole of it through fences that retry, again and again: whoever wins, no certificate rests on a rolled-back one."""
-    for number in range(10):
-        decided(world, f"base:{number}")
-        prepared = ran(world, f"top:{number}", observes=[f"base:{number}"])
-        calls = (
-            lambda prepared=prepared: world.fence.commit(prepared, "done", closure="promote"),
-            lambda number=number: world.fence.abort_intent(f"base:{number}", attempt=1, reason="contradicted"),
-        )
-        threads = [threading.Thread(target=quietly, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT_SECONDS)
-        assert set(states(world, f"base:{number}", f"top:{number}").values()) in ({"committed"}, {"aborted"})
-    assert broken(world.engine, world.namespace) == []
-    assert isinstance(world.commit("afterwards"), EffectCert)
-
-
-def quietly(call: Callable[[], object]) -> None:
-    with contextlib.suppress(FenceError):
-        call()
