@@ -206,7 +206,7 @@ class Executor:
             pooled = self._engine.raw_connection()
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
-            raise _not_reached(error) from error
+            raise not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
             row = self._run(connection, session_of(pooled), operation, direct=self._direct)
@@ -228,13 +228,18 @@ class Executor:
 
     @staticmethod
     def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        text, binds = compiled(operation.statement)
-        given = operation.parameters
-        values = [bind(given[name]) for name, bind in binds]
-        if not operation.writes or (direct and not operation.many):
-            return connection.wait(transaction(session, text, values))
-        before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
-        return connection.wait(transaction(session, text, values, before=before, after=(COMMIT,)))
+        return connection.wait(commands(session, operation, direct=direct))
+
+
+def commands(session: Session, operation: Operation[Any], *, direct: bool) -> Generator[Any, Any, Any]:
+    """What is sent for an operation, and the row that comes back: for the driver's `wait` of either kind."""
+    text, binds = compiled(operation.statement)
+    given = operation.parameters
+    values = [bind(given[name]) for name, bind in binds]
+    if not operation.writes or (direct and not operation.many):
+        return transaction(session, text, values)
+    before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
+    return transaction(session, text, values, before=before, after=(COMMIT,))
 
 
 def _give_back(pooled: Any, connection: Any) -> None:
@@ -247,7 +252,8 @@ def _give_back(pooled: Any, connection: Any) -> None:
     pooled.close()
 
 
-def _not_reached(error: Exception) -> Exception:
+def not_reached(error: Exception) -> Exception:
+    """What a connection that could not be had means: refused for good, or to be tried again."""
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     return NotReached(_first_line(error))
