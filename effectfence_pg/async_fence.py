@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -78,6 +79,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
             raise ValueError(msg)
         self._execute = AsyncExecutor(self.engine, direct=self._owned)
         self._checked = False
+        self._checking = asyncio.Lock()
         self._memory = Memory()
         self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
@@ -134,7 +136,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]
     ) -> Ran[R]:
         if not self._checked:
-            await self._check_database()
+            await self._check_once()
         async with await self._connected() as connection, connection.begin():
             repository = AsyncFenceRepository(connection, namespace=self.namespace, config=self.config)
 
@@ -183,8 +185,14 @@ class AsyncFence(AsyncCallers, AsyncSurface):
 
     async def _drive(self, running: Steps[T], pause: Callable[[Pause], Awaitable[None]]) -> T:
         if not self._checked:
-            await self._check_database()
+            await self._check_once()
         return await adrive(running, self._execute, pause)
+
+    async def _check_once(self) -> None:
+        """Whoever comes meanwhile waits for the first."""
+        async with self._checking:
+            if not self._checked:
+                await self._check_database()
 
     async def _check_database(self) -> None:
         """Once per fence: is this a database that this library can work with."""

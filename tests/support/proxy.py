@@ -89,6 +89,9 @@ class Link:
         if self.waiting_for_client:
             self.waiting_for_client = False
             self.proxy.count_turn()
+            if self.proxy.before_turn is not None:
+                # A server that is slow to answer; each connection has a thread of its own here.
+                self.proxy.before_turn()
         for message in self.asked.feed(data):
             if self.cut is None and message[:1] == b"S":
                 # What follows is another transaction; the one that is to be cut keeps what it was.
@@ -155,6 +158,7 @@ class Proxy:
         self.target = conninfo_to_dict(libpq_url(url))
         self.turns = 0
         self.failures: list[str] = []
+        self.before_turn: Callable[[], object] | None = None
         self._cuts: list[Cut | None] = []
         self._meanwhile: Callable[[], object] | None = None
         self._lock = threading.Lock()
