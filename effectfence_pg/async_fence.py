@@ -137,19 +137,22 @@ class AsyncFence(AsyncCallers, AsyncSurface):
     ) -> Ran[R]:
         if not self._checked:
             await self._check_once()
-        async with await self._connected() as connection, connection.begin():
-            repository = AsyncFenceRepository(connection, namespace=self.namespace, config=self.config)
+        connection = await self._connected()
+        try:
+            async with connection.begin():
+                repository = AsyncFenceRepository(connection, namespace=self.namespace, config=self.config)
 
-            async def call(effect: CurrentEffect) -> R:
-                with Entered(effect):
-                    return await function(connection)
+                async def call(effect: CurrentEffect) -> R:
+                    with Entered(effect):
+                        return await function(connection)
 
-            return await repository.together(together(self._calls, request, call))
+                return await repository.together(together(self._calls, request, call))
+        finally:
+            await connection.close()
 
     async def _connected(self) -> AsyncConnection:
         try:
-            connection = await self.engine.connect()
-            return await connection.execution_options(isolation_level="SERIALIZABLE")
+            return await self.engine.execution_options(isolation_level="SERIALIZABLE").connect()
         except exc.DBAPIError as error:
             raise translate(error) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -96,6 +96,7 @@ _TELLING: Final = (
     Kind.WRITE_TIMEOUT,
     Kind.RESET,
 )
+_TIMEOUTS: Final = (Kind.CONNECT_TIMEOUT, Kind.POOL_TIMEOUT, Kind.READ_TIMEOUT, Kind.WRITE_TIMEOUT)
 MAX_CHAIN: Final = 16
 
 NoEffect = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
@@ -118,13 +119,17 @@ def classify(error: BaseException) -> Kind:
         if status == 429:  # noqa: PLR2004 (too many requests)
             return Kind.HTTP_429
         return Kind.HTTP_5XX if status >= 500 else Kind.HTTP_4XX  # noqa: PLR2004
-    kinds = [kind for cause in _chain(error) if (kind := _kind(cause)) is not None]
+    kinds = _kinds(error)
     return next((kind for kind in kinds if kind in _TELLING), kinds[0] if kinds else Kind.OTHER)
 
 
 def never_sent(error: BaseException) -> bool:
-    """For `no_effect`, when the tool sends one request and nothing else: whether the error came before its first byte."""
-    return classify(error) in NEVER_SENT
+    """For `no_effect`, when the tool sends one request and nothing else: whether the error came before its first byte.
+
+    Every error that led to this one counts: a try that was refused proves nothing about the one before it, which timed out.
+    """
+    kinds = _kinds(error)
+    return bool(kinds) and NEVER_SENT.issuperset(kinds) and _status(error) is None
 
 
 def judge(error: BaseException, no_effect: NoEffect) -> Proof:
@@ -148,20 +153,32 @@ def _declared(error: BaseException, no_effect: NoEffect) -> bool:
         return False
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it was raised from or because of, and what such libraries carry as their first argument or reason."""
-    found: list[BaseException] = [error]
-    for cause in found:
-        yield cause
+def _kinds(error: BaseException) -> list[Kind]:
+    """The kinds of the error and of what led to it: what it was raised from or after, and what libraries carry inside."""
+    found: list[tuple[BaseException, Kind | None]] = [(error, None)]
+    kinds: list[Kind] = []
+    for cause, around in found:
+        kind = _kind(cause)
+        # The timeout inside of a connect timeout is that timeout.
+        if kind is not None and not (kind == Kind.TIMEOUT and around in _TIMEOUTS):
+            kinds.append(kind)
         more: tuple[Any, ...] = (cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args[:1])
-        found += [m for m in more if isinstance(m, BaseException) and all(m is not f for f in found)]
+        found += [
+            (inner, kind)
+            for inner in more
+            if isinstance(inner, BaseException) and all(inner is not known for known, _ in found)
+        ]
         if len(found) > MAX_CHAIN:
-            return
+            # Too much happened to say anything about.
+            return [*kinds, Kind.OTHER]
+    return kinds
 
 
 def _kind(error: BaseException) -> Kind | None:
     for base in type(error).__mro__:
-        module = "httpx" if base.__module__.startswith("httpx.") else base.__module__
+        # httpx and what is underneath name their errors where they make them; people know them by the package.
+        package = base.__module__.partition(".")[0]
+        module = "httpx" if package in {"httpx", "httpcore"} else base.__module__
         if kind := _BY_NAME.get(f"{module}.{base.__name__}"):
             return kind
     return next((kind for base, kind in _BY_CLASS if isinstance(error, base)), None)

@@ -106,6 +106,7 @@ class Scale:
         attempts: Attempts of the storm.
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
+        equal_rounds: Rounds of twenty equal calls from four processes.
     """
 
     repetitions: int = 5
@@ -119,6 +120,7 @@ class Scale:
     attempts: int = 1000
     storm_processes: int = 4
     storm_threads: int = 25
+    equal_rounds: int = 200
 
 
 QUICK: Final = Scale(
@@ -131,6 +133,7 @@ QUICK: Final = Scale(
     stored_intents=100,
     attempts=100,
     storm_processes=2,
+    equal_rounds=5,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -17,6 +17,7 @@ import pytest
 from effectfence_pg import AsyncFence, FenceConfig, Fresh, IntentFailed, IntentInFlight, Replay
 from effectfence_pg.transactions import Executor
 from tests.support.proxy import Proxy
+from tests.support.until import auntil
 from tests.support.witness import Witness
 from tests.support.world import World
 
@@ -44,8 +45,7 @@ class Gate:
             assert self.open.wait(LIMIT)
 
     async def wait(self) -> None:
-        while not self.reached.is_set():
-            await asyncio.sleep(0.001)
+        await auntil(self.reached.is_set)
 
 
 def on(proxy: Proxy, world: World, act: Callable[[AsyncFence], Awaitable[Any]]) -> Any:
@@ -222,11 +222,9 @@ def test_f17_a_cancelled_waiter_stops_polling_and_the_next_one_goes_on(world: Wo
 
     async def act(fence: AsyncFence) -> Any:
         first = asyncio.create_task(fence.prepare(world.request(), wait_seconds=LIMIT))
-        while fence._memory.room.waits(world.request().intent_key) < 1:
-            await asyncio.sleep(0.001)
+        await auntil(lambda: fence._memory.room.waits(world.request().intent_key) == 1)
         second = asyncio.create_task(fence.prepare(world.request(), wait_seconds=LIMIT))
-        while fence._memory.room.waits(world.request().intent_key) < 2:
-            await asyncio.sleep(0.001)
+        await auntil(lambda: fence._memory.room.waits(world.request().intent_key) == 2)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first

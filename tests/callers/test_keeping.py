@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from effectfence_pg import (
 )
 from effectfence_pg.sql.renewal import renew_all
 from tests.support.proxy import Proxy
+from tests.support.until import auntil, until
 from tests.support.world import World
 
 LIMIT = 30.0
@@ -40,16 +41,6 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return seen
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until it holds, and no longer than the limit."""
-    ticking = threading.Event()
-    for _ in range(int(LIMIT / 0.01)):
-        if condition():
-            return
-        ticking.wait(0.01)
-    pytest.fail("it did not happen")
-
-
 def renewed(world: World, intent: str = "charge:1") -> int:
     """How often the lease was renewed: the admission is version 1."""
     return world.effect(intent)["version"] - 1
@@ -61,7 +52,7 @@ def test_f13_a_tool_may_run_for_many_leases(world: World) -> None:
     def tool() -> str:
         nonlocal rivals
         for count in range(1, 7):
-            wait_for(lambda count=count: renewed(world) >= count)
+            until(lambda count=count: renewed(world) >= count)
             with pytest.raises(IntentInFlight):
                 world.fence.prepare(world.request())
             rivals += 1
@@ -105,7 +96,7 @@ def test_a_tool_hears_that_its_lease_is_lost(world: World) -> None:
         world.expire()
         world.fence.sweep()
         effect = current_effect()
-        wait_for(lambda: effect.lease_lost is not None)
+        until(lambda: effect.lease_lost is not None)
         return effect.lease_lost.code  # type: ignore[union-attr]
 
     assert world.fence.run(world.request(lease_seconds=0.6), tool).result == "lease_lost"
@@ -132,12 +123,10 @@ def test_500_effects_in_flight_are_one_statement_a_period(world: World, renewals
             keepers = [task for task in asyncio.all_tasks() if task.get_name() == "effectfence-keeper"]
             assert len(keepers) == 1
             before = len(renewals)
-            while len(renewals) < before + 3:
-                await asyncio.sleep(0.01)
+            await auntil(lambda: len(renewals) >= before + 3)
             started = asyncio.get_running_loop().time()
             at = len(renewals)
-            while len(renewals) < at + 2:
-                await asyncio.sleep(0.01)
+            await auntil(lambda: len(renewals) >= at + 2)
             # Two more statements are two periods apart from the start, not two of five hundred.
             assert asyncio.get_running_loop().time() - started >= 0.5
             assert renewals[before:] == [500] * len(renewals[before:])
@@ -234,7 +223,7 @@ def test_a_renewal_that_fails_is_tried_again(world: World, monkeypatch: pytest.M
     monkeypatch.setattr("effectfence_pg.keeping.renew_all", failing)
 
     def tool() -> str:
-        wait_for(lambda: renewed(world) >= 1)
+        until(lambda: renewed(world) >= 1)
         return "done"
 
     world.fence.run(world.request(lease_seconds=1.5), tool)

@@ -64,6 +64,7 @@ class Link:
         self.begins: set[bytes] = set()  # those that are a BEGIN
         self.writes: set[bytes] = set()  # those that write, and commit by themselves outside of a block
         self.in_block = False
+        self.begun = False  # by a simple BEGIN, which only a COMMIT or a ROLLBACK of the same kind ends
         self.waiting_for_client = True
         self.cut: Cut | None = None
         self.committed = False
@@ -129,6 +130,7 @@ class Link:
         """Whether the message runs a COMMIT, or is the preparation of one that will be run."""
         kind, body = message[:1], message[5:]
         if kind == b"Q":
+            self.begun = body.startswith(b"BEGIN") or (self.begun and body not in {COMMIT + b"\0", b"ROLLBACK\0"})
             return body == COMMIT + b"\0"
         if kind == b"P":
             name, _, text = body.partition(b"\0")
@@ -147,7 +149,7 @@ class Link:
         elif name in self.commits:
             return True
         else:
-            return name in self.writes and not self.in_block
+            return name in self.writes and not (self.in_block or self.begun)
         return False
 
 
