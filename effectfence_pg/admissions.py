@@ -6,6 +6,7 @@ an answer. A certificate that it gets is theirs as well, for an intent that refu
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from effectfence_pg.errors import (
     ReadSetUnsettled,
 )
 from effectfence_pg.sql import verbs
+from effectfence_pg.sql.notices import notify
 from effectfence_pg.transactions import Pause, Steps, steps
 from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Replay
 from effectfence_pg.waiting import Seat, SeatedPause, WaitingRoom
@@ -38,6 +40,9 @@ T = TypeVar("T")
 
 _PATIENT = (IntentInFlight, ReadSetUnsettled)
 _ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
+
+NOTIFY_SECONDS = 1.0
+"""How long a notification may take that cannot be sent."""
 
 RECENT_INTENTS = 10_000
 """Intents that this process has seen on record; the next call for one of them looks before it claims."""
@@ -110,7 +115,27 @@ def committing(
 ) -> Steps[EffectCert | Held]:
     """The same for a commit that is checked; it may be called again with the same operation."""
     patience_seconds = timeout_seconds if closure == ClosureMode.WAIT else 0.0
-    return waiting(lambda: operation, patience_seconds, (ClosurePending,), config)
+    return told(waiting(lambda: operation, patience_seconds, (ClosurePending,), config), operation.parameters, config)
+
+
+def told(taken: Steps[T], parameters: Mapping[str, Any], config: FenceConfig) -> Steps[T]:
+    """Take the steps that decide an effect; then tell those who wait for it, when the fence is to do that."""
+    if not config.notify:
+        return (yield from taken)
+    try:
+        answer = yield from taken
+    except FenceError:
+        # A refusal may have decided it as well: whoever waits looks.
+        yield from _tell(parameters)
+        raise
+    yield from _tell(parameters)
+    return answer
+
+
+def _tell(parameters: Mapping[str, Any]) -> Steps[None]:
+    # A notification that cannot be sent is one that the next poll makes up for.
+    with contextlib.suppress(Exception):
+        yield from steps(notify(parameters["namespace"], parameters["intent_key"]), NOTIFY_SECONDS)
 
 
 def waiting(

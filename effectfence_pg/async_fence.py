@@ -20,6 +20,7 @@ from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.keeping import task_keeper
+from effectfence_pg.listening import AsyncListener
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.performing import Performer
 from effectfence_pg.runs import Claim, Desk
@@ -81,11 +82,15 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self._checked = False
         self._checking = asyncio.Lock()
         self._memory = Memory()
+        self._listener = AsyncListener(self.engine, namespace, self._memory.room)
+        if self._calls.config.notify:
+            self._memory.room.listen = self._listener.begin
         self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
     async def aclose(self) -> None:
         """Wait for what is still being recorded, and close the engine if this fence made it."""
         await self._performer.background.finish()
+        await self._listener.end()
         if self._owned:
             await self.engine.dispose()
 

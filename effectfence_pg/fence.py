@@ -17,6 +17,7 @@ from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.keeping import thread_keeper
+from effectfence_pg.listening import Listener
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.performing import Performer
 from effectfence_pg.repository import FenceRepository
@@ -76,10 +77,14 @@ class Fence(Callers, Surface):
         self._execute = Executor(self.engine, direct=self._owned)
         self._checked = False
         self._memory = Memory()
+        self._listener = Listener(self.engine, namespace, self._memory.room)
+        if self._calls.config.notify:
+            self._memory.room.listen = self._listener.begin
         self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
     def close(self) -> None:
         """Close the engine, if this fence made it."""
+        self._listener.end()
         if self._owned:
             self.engine.dispose()
 

@@ -27,7 +27,7 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.listens = False
+        self.listen: Callable[[], object] | None = None
         self.seats: dict[bytes, list[Seat]] = {}
 
     def waits(self, key: bytes) -> int:
@@ -58,7 +58,7 @@ class Seat:
     @property
     def listens(self) -> bool:
         """Whether somebody may ring before the next poll is due."""
-        return self.taken and self._room.listens
+        return self.taken and self._room.listen is not None
 
     @property
     def leads(self) -> bool:
@@ -74,6 +74,8 @@ class Seat:
         self.taken, self._woken = True, False
         with self._room.lock:
             self._room.seats.setdefault(self._key, []).append(self)
+        if self._room.listen is not None:
+            self._room.listen()
 
     def arm(self, bell: Callable[[], object]) -> bool:
         """Have the bell called, from any thread, when there is something to look at; False when there is already."""

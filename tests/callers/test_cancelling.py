@@ -134,6 +134,25 @@ def test_f17_cancelled_during_the_tool_leaves_the_outcome_unknown(
     assert refused.value.reason == "asyncio.exceptions.CancelledError [cancelled]: outcome unknown"
 
 
+def test_f17_a_cancelled_scope_of_anyio_leaves_the_outcome_unknown(world: World, proxy: Proxy, ledger: Witness) -> None:
+    """A scope cancels again and again, at every await."""
+    anyio = pytest.importorskip("anyio")
+
+    async def act(fence: AsyncFence) -> None:
+        with anyio.CancelScope() as scope:
+
+            async def tool() -> None:
+                ledger.happened("charge:1")
+                scope.cancel()
+                await asyncio.sleep(LIMIT)
+
+            await fence.run(world.request(), tool)
+        assert scope.cancelled_caught
+
+    on(proxy, world, act)
+    assert (world.state(), ledger.count()) == ("failed", 1)
+
+
 def test_f17_a_cancelled_caller_does_not_wait_for_the_record(world: World, proxy: Proxy) -> None:
     gate = Gate(proxy)
 
