@@ -55,9 +55,10 @@ def run(charge: Callable[..., Any], script: Script, checkpoints: Path | None = N
         waiting = compiled.get_state(THREAD)
         # A run that was killed goes on with nothing new.
         first = None if waiting.next else {"messages": [("user", "Charge order 7.")]}
-        answer = compiled.invoke(first, THREAD)
+        # Every step is on disk before the next one begins.
+        answer = compiled.invoke(first, THREAD, durability="sync")
         if ask:
-            answer = compiled.invoke(Command(resume="yes"), THREAD)
+            answer = compiled.invoke(Command(resume="yes"), THREAD, durability="sync")
         return _text(answer)
 
 
