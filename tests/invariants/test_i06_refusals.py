@@ -197,6 +197,12 @@ def _(world: World) -> Callable[[], object]:
     return lambda: world.fence.commit(prepared, float("nan"))
 
 
+@case("result_not_replayable")
+def _(world: World) -> Callable[[], object]:
+    world.fence.run(world.request(), lambda: float("nan"))
+    return lambda: world.fence.run(world.request(), lambda: pytest.fail("it ran again"))
+
+
 @case("attempt_mismatch")
 def _(world: World) -> Callable[[], object]:
     world.put("failed")

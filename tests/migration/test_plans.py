@@ -16,6 +16,7 @@ from effectfence_pg.pipelining import BY_KEY
 from effectfence_pg.protocol.admission import Replace
 from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.sql.operation import Operation
+from effectfence_pg.sql.renewal import renew_all
 from effectfence_pg.transactions import compiled
 from tests.support.rows import all_of
 from tests.support.servers import Databases, libpq_url
@@ -84,6 +85,7 @@ def operations(world: World) -> dict[str, Operation[Any]]:
         "commit decided": verbs.commit(observing, "1", asked=True, member_limit=1000),
         "abort": verbs.abort(ticket, "no", no_effect=False),
         "renew": verbs.renew(ticket),
+        "renew all": renew_all(world.namespace, [ticket, observing]),
         "fence": verbs.fence_expired(world.namespace, [world.request().intent_key], [1]),
         "reconcile": calls.reconcile("charge:9", attempt=1, **judgement),
         "observe": calls.observe(("of:1", "of:2")),
@@ -110,6 +112,7 @@ NAMES = (
     "commit decided",
     "abort",
     "renew",
+    "renew all",
     "fence",
     "reconcile",
     "observe",
