@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import create_engine, event
+from sqlalchemy import QueuePool, create_engine, event
 
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
     from effectfence_pg.values import FenceConfig
 
@@ -18,6 +19,34 @@ SESSION_OPTIONS = "-c default_transaction_isolation=serializable -c plan_cache_m
 """A plan made for the values of one call is made again for the next, which takes longer than the call. And where statistics do
 not know a namespace, as they do not know a new one, such a plan takes it for one row, and reads all of it.
 """
+
+
+class LeanPool(QueuePool):
+    """The pool of an engine of the fence's own, which lends its entries as they are.
+
+    What the pool's own checkout puts around a connection (a proxy, its weak reference, events, a reset) takes as long as a
+    third of a replay, and guards against what the fence's own few lines do not do. `engine.connect()` works as ever, on the
+    same connections.
+    """
+
+    def borrow(self) -> ConnectionPoolEntry:
+        """A connection, open; the caller gives it back whatever happens.
+
+        Raises:
+            sqlalchemy.exc.TimeoutError: None is free.
+            psycopg.Error: None can be opened.
+        """
+        entry: Any = self._do_get()
+        try:
+            entry.get_connection()
+        except BaseException:
+            self._do_return_conn(entry)
+            raise
+        return entry
+
+    def give_back(self, entry: Any) -> None:
+        """Return what was borrowed, with no transaction open."""
+        self._do_return_conn(entry)
 
 
 def make_engine(url: str | URL, config: FenceConfig) -> Engine:
@@ -28,6 +57,9 @@ def make_engine(url: str | URL, config: FenceConfig) -> Engine:
     """
     engine = create_engine(
         normalise_url(url),
+        poolclass=LeanPool,
+        # The connection that was used last is the one whose server process is warm.
+        pool_use_lifo=True,
         pool_size=config.pool_size,
         max_overflow=config.max_overflow,
         pool_timeout=config.retry_deadline_seconds,

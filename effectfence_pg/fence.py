@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from sqlalchemy import Engine, exc, text
 
@@ -23,9 +23,10 @@ from effectfence_pg.errors import (
 )
 from effectfence_pg.migrate import current, require_version
 from effectfence_pg.sql import verbs
+from effectfence_pg.sql.operation import following
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
-from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Held
+from effectfence_pg.transactions import RETRIED, Executor, Pause, Steps, drive, steps
+from effectfence_pg.values import ClosureMode, EffectCert, FenceStats, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,14 +34,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
+    from effectfence_pg.protocol.admission import Admission
     from effectfence_pg.sql.operation import Operation
-    from effectfence_pg.values import (
-        EffectCert,
-        EffectRequest,
-        FenceConfig,
-        PreparedEffect,
-        Replay,
-    )
+    from effectfence_pg.values import EffectRequest, FenceConfig, Fresh, Held, PreparedEffect, Replay
 
 T = TypeVar("T")
 
@@ -142,19 +138,23 @@ class Fence(Surface):
         call = self._calls.admission(request)
         key = call.request.intent_key
         try:
-            verdict = self._drive(
-                waiting(lambda: verbs.prepare(call, known=key in self._recent), patience_seconds, _PATIENT, self.config)
-            )
-        except _ON_RECORD as error:
-            self._recent.add(key)
-            self._count(error.code)
-            raise
+            verdict = self._patiently(lambda: self._prepare(call, key), patience_seconds, _PATIENT)
         except FenceError as error:
+            if isinstance(error, _ON_RECORD):
+                self._recent.add(key)
             self._count(error.code)
             raise
-        self._recent.add(key)
-        self._count("admitted" if isinstance(verdict, Fresh) else "replayed")
+        if verdict.replayed:
+            self._recent.add(key, sealed=True)
+            self._count("replayed")
+        else:
+            self._recent.add(key)
+            self._count("admitted")
         return verdict
+
+    def _prepare(self, call: Admission, key: bytes) -> Operation[Fresh | Replay]:
+        sealed = self._recent.get(key)
+        return verbs.replay(call) if sealed else verbs.prepare(call, known=sealed is not None)
 
     def commit(
         self,
@@ -183,7 +183,10 @@ class Fence(Surface):
         timeout = patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
         patience_seconds = timeout if closure == ClosureMode.WAIT else 0.0
-        return self._drive(waiting(lambda: operation, patience_seconds, (ClosurePending,), self.config))
+        verdict = self._patiently(lambda: operation, patience_seconds, (ClosurePending,))
+        if isinstance(verdict, EffectCert):
+            self._recent.add(key_of(verdict.intent), sealed=True)
+        return verdict
 
     def stats(self) -> FenceStats:
         """What this fence saw: admitted, replayed, refused by cause, prevented. Durable figures are in transitions."""
@@ -208,11 +211,28 @@ class Fence(Surface):
             self._counts[what] += 1
 
     def _run(self, operation: Operation[T]) -> T:
-        return self._drive(steps(operation, self.config.retry_deadline_seconds))
-
-    def _drive(self, running: Steps[T]) -> T:
+        """The common case at once; what has to be asked again, or has more than one step, goes its way step by step."""
         if not self._checked:
             self._check_database()
+        try:
+            verdict = operation.interpret(self._execute(operation))
+        except RETRIED as error:
+            return self._drive(steps(operation, self.config.retry_deadline_seconds, failed=error))
+        then = following(verdict)
+        if then is None:
+            return cast("T", verdict)
+        return self._drive(steps(then, self.config.retry_deadline_seconds))
+
+    def _patiently(
+        self, make: Callable[[], Operation[T]], patience_seconds: float, undecided: tuple[type[FenceError], ...]
+    ) -> T:
+        if not patience_seconds:
+            return self._run(make())
+        if not self._checked:
+            self._check_database()
+        return self._drive(waiting(make, patience_seconds, undecided, self.config))
+
+    def _drive(self, running: Steps[T]) -> T:
         return drive(running, self._execute, self._pause)
 
     def _check_database(self) -> None:

@@ -101,7 +101,7 @@ def commit_plain() -> TextClause:
         f"""
 updated AS (
   UPDATE effectfence.effects AS e
-  SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL, last_operation = :operation
+  SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL
   WHERE e.namespace = :namespace AND {TICKET.format(row="e")}
     AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0
     AND e.branch_key IS NULL AND e.undoes_key IS NULL AND {SERIALIZABLE}
@@ -211,7 +211,7 @@ def commit_decide() -> TextClause:
         f"""
 updated AS (
   UPDATE effectfence.effects AS e
-  SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = :operation,
+  SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = NULL,
       -- The result of an attempt that another one replaced is evidence, not the intent's result.
       result = coalesce(e.result, CASE WHEN d.next_state NOT IN ('superseded', 'released') THEN :result END),
       commit_asked = e.commit_asked OR :asked AND d.next_state = 'executed',

@@ -41,6 +41,35 @@ RETURN convert_to(
   || ',"vector_clock":' || vector_clock
   || ',"read_set":' || read_set
   || ',"agent":' || CAST(to_json(agent) AS text) || '}', 'UTF8')""",
+    """CREATE FUNCTION effectfence.on_record(namespace text, intent_key bytea) RETURNS TABLE (
+  attempt integer, state text, token uuid, seq bigint, agent text, domain text, tool text, args_digest bytea,
+  identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
+  lease_expires_at timestamptz, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
+  lease_left_seconds numeric, hash text, body bytea, minted_at timestamptz, reconciled_over jsonb)
+LANGUAGE plpgsql STABLE ROWS 1 AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY 
+  SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
+         e.vector_clock, e.observing, e.admitted_at, e.lease_expires_at, e.on_lease_expiry, e.failure, e.reason,
+         e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
+         greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
+         c.hash, c.body, c.minted_at, c.reconciled_over
+  FROM effectfence.intents i
+  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  WHERE i.namespace = $1 AND i.intent_key = $2;
+END
+$$""",
+    """CREATE FUNCTION effectfence.settled_before(namespace text, domain_key bytea, settled_seq bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (
+  SELECT e.seq - 1 FROM effectfence.effects e
+  WHERE e.namespace = $1 AND e.domain_key = $2 AND e.seq > $3 AND e.state NOT IN ('committed', 'released', 'superseded')
+  ORDER BY e.seq LIMIT 1);
+END
+$$""",
     """CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,6 +170,10 @@ LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = 
     """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
+    """COMMENT ON FUNCTION effectfence.on_record(text, bytea) IS
+    'What the current attempt of an intent says, with its certificate'""",
+    """COMMENT ON FUNCTION effectfence.settled_before(text, bytea, bigint) IS
+    'Up to which number every effect of a domain is settled for good, looking from a number on; null when all are'""",
     """COMMENT ON FUNCTION effectfence.refuse_change() IS
     'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
     """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
@@ -618,6 +651,8 @@ def downgrade() -> None:
     for table in ("transitions", "certificates", "edges", "effects", "branches", "intents", "domains"):
         op.drop_table(table, schema="effectfence")
     op.execute("DROP FUNCTION effectfence.refuse_change()")
+    op.execute("DROP FUNCTION effectfence.settled_before(text, bytea, bigint)")
+    op.execute("DROP FUNCTION effectfence.on_record(text, bytea)")
     op.execute(
         "DROP FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text)"
     )

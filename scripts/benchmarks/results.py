@@ -102,6 +102,7 @@ class Scale:
             has chosen its plan.
         window_seconds: How long the threads work in each repetition.
         threads: How many.
+        requests_ahead: Requests that each thread has made before the clock starts.
         stored_intents: Intents on record before the threads start.
         attempts: Attempts of the storm.
         storm_processes: Its processes.
@@ -115,6 +116,7 @@ class Scale:
     warm_up_operations: int = 12
     window_seconds: float = 1.0
     threads: int = 16
+    requests_ahead: int = 500
     stored_intents: int = 1000
     attempts: int = 1000
     storm_processes: int = 4
@@ -128,6 +130,7 @@ QUICK: Final = Scale(
     block_operations=10,
     warm_up_operations=7,
     window_seconds=0.2,
+    requests_ahead=100,
     stored_intents=100,
     attempts=100,
     storm_processes=2,
