@@ -254,7 +254,7 @@ def settle() -> TextClause:
         f"""
 candidates AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.commit_asked, coalesce(b.state, 'none') AS branch_state,
-         array_agg(observed.state) FILTER (WHERE observed.state IS NOT NULL) AS observed_states
+         array_agg(CAST(observed.state AS text)) FILTER (WHERE observed.state IS NOT NULL) AS observed_states
   FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
   CROSS JOIN LATERAL (
     SELECT * FROM effectfence.effects e

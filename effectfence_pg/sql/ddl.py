@@ -29,14 +29,15 @@ RETURN convert_to(
 
 ON_RECORD: Final = f"""
 CREATE FUNCTION effectfence.on_record(namespace text, intent_key bytea) RETURNS TABLE (
-  attempt integer, state text, token uuid, seq bigint, agent text, domain text, tool text, args_digest bytea,
+  attempt integer, state effectfence.effect_state, token uuid, seq bigint, agent effectfence.label, domain text,
+  tool effectfence.label, args_digest bytea,
   identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
   lease_expires_at timestamptz, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
   lease_left_seconds numeric, hash text, body bytea, minted_at timestamptz, reconciled_over jsonb)
 LANGUAGE plpgsql STABLE ROWS 1 AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN QUERY {PRIOR.format(namespace="$1", intent_key="$2")};
+  RETURN QUERY {PRIOR.strip().format(namespace="$1", intent_key="$2")};
 END
 $$
 """
@@ -46,7 +47,7 @@ SETTLED: Final = f"""
 CREATE FUNCTION effectfence.settled_before(namespace text, domain_key bytea, settled_seq bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  RETURN ({SETTLED_BEFORE});
+  RETURN ({SETTLED_BEFORE.strip()});
 END
 $$
 """
