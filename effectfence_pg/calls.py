@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 E_ = TypeVar("E_", bound="StrEnum")
 
 MAX_REASON_BYTES = 16_384
+NULL: Final = object()
+"""In place of a result that is JSON's null, where None says that no result is given."""
 MAX_ATTEMPT = 2**31 - 1
 
 
@@ -237,7 +239,7 @@ class Calls:
         record = canonical_json({"basis": known, "evidence": shown, "outcome": judged.value})
         if len(record.encode()) > self.config.max_args_bytes:
             raise InvalidRequest(field="evidence", reason=f"is longer than {self.config.max_args_bytes} bytes")
-        text = None if result is None else self._result(intent, result)
+        text = None if result is None else self._result(intent, None if result is NULL else result)
         judgement = Judgement(intent=intent, attempt=attempt, outcome=judged, result=text, operation=uuid4())
         return verbs.reconcile(
             judgement,

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import QueuePool, create_engine, event
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry
 
     from effectfence_pg.values import FenceConfig
@@ -55,33 +57,42 @@ def make_engine(url: str | URL, config: FenceConfig) -> Engine:
     A pooler that refuses or ignores the start-up option costs three commands a step instead of one, in the same round trip:
     every statement sees for itself in which isolation it runs.
     """
-    engine = create_engine(
-        normalise_url(url),
-        poolclass=LeanPool,
+    engine = create_engine(normalise_url(url), poolclass=LeanPool, **_options(config))
+    event.listen(engine, "do_connect", _connect)
+    return engine
+
+
+def make_async_engine(url: str | URL, config: FenceConfig) -> AsyncEngine:
+    """The same for an event loop."""
+    engine = create_async_engine(normalise_url(url), **_options(config))
+    event.listen(engine.sync_engine, "do_connect", _connect)
+    return engine
+
+
+def _options(config: FenceConfig) -> dict[str, Any]:
+    return {
+        "pool_size": config.pool_size,
+        "max_overflow": config.max_overflow,
+        "pool_timeout": config.retry_deadline_seconds,
         # The connection that was used last is the one whose server process is warm.
-        pool_use_lifo=True,
-        pool_size=config.pool_size,
-        max_overflow=config.max_overflow,
-        pool_timeout=config.retry_deadline_seconds,
+        "pool_use_lifo": True,
         # What leaves a transaction open ends it: a rollback at every return would be work for nothing.
-        pool_reset_on_return=None,
-        connect_args={
+        "pool_reset_on_return": None,
+        "connect_args": {
             **CLIENT_ENCODING,
             "prepare_threshold": config.prepare_threshold,
             "connect_timeout": config.connect_timeout_seconds,
             "application_name": config.application_name,
         },
-    )
-    event.listen(engine, "do_connect", _connect)
-    return engine
+    }
 
 
-def _connect(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
+def _connect(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
     given = options.get("options")
     wanted = f"{given} {SESSION_OPTIONS}" if given else SESSION_OPTIONS
     try:
-        return psycopg.connect(*arguments, **{**options, "options": wanted})
+        return dialect.connect(*arguments, **{**options, "options": wanted})
     except psycopg.OperationalError as error:
         if "startup parameter" not in str(error):
             raise
-        return psycopg.connect(*arguments, **options)
+        return dialect.connect(*arguments, **options)

@@ -67,13 +67,6 @@ class NotReached(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
-    """Run this operation in a transaction of its own and send back the verdict row."""
-
-    operation: Operation[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait this long; `retry` when a transaction is about to be run again, and not an answer to be asked for again."""
 
@@ -81,7 +74,9 @@ class Pause:
     retry: bool = False
 
 
-Steps = Generator[Execute | Pause, Any, T]
+Steps = Generator[Operation[Any] | Pause, Any, T]
+"""What a caller has to do, one thing after the other: run an operation in a transaction of its own and send back the row (or
+throw the error), or wait. It ends with the answer."""
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -98,22 +93,20 @@ def sqlstate(error: BaseException) -> str | None:
     return getattr(original, "sqlstate", None)
 
 
-def steps(operation: Operation[T], deadline_seconds: float, failed: Exception | None = None) -> Steps[T]:
+def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     """Run an operation and what it chains, retrying each transaction as a whole until the deadline.
 
     A lost connection is retried as well: every operation carries its own token and recognises its own earlier success.
-
-    Args:
-        operation: What to run.
-        deadline_seconds: How long each transaction is retried.
-        failed: What came of running it once already, one of `RETRIED`.
     """
     for _ in range(MAX_STEPS):
-        verdict = yield from _one(operation, time.monotonic() + deadline_seconds, failed)
+        try:
+            verdict = operation.interpret((yield operation))
+        except RETRIED as error:
+            verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error)
         then = following(verdict)
         if then is None:
             return cast("T", verdict)
-        operation, failed = then, None
+        operation = then
     raise SerializationConflict(sqlstate="40001")
 
 
@@ -121,16 +114,18 @@ RETRIED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLost,
 """What `steps` decides about: whether the transaction is run again, and when."""
 
 
-def _one(operation: Operation[T], deadline: float, failed: Exception | None) -> Steps[T | Then[T]]:
+def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps[T | Then[T]]:
     started, attempt, sent, odd = time.monotonic(), 0, False, 0
+    error = failed
     while True:
         attempt += 1
-        try:
-            if failed is not None:
-                again, failed = failed, None
-                raise again
-            return operation.interpret((yield Execute(operation)))
-        except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
+        if isinstance(error, ConnectionLost):
+            sent = True
+            _give_up_after(deadline, error)
+        elif isinstance(error, NotReached):
+            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
+            _give_up_after(deadline if sent else 0.0, error)
+        else:
             state = sqlstate(error)
             odd += state in ODD
             if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
@@ -138,13 +133,11 @@ def _one(operation: Operation[T], deadline: float, failed: Exception | None) -> 
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started
                 raise RetriesExhausted(attempts=attempt, elapsed_seconds=elapsed, sqlstate=state) from error
-        except ConnectionLost as error:
-            sent = True
-            _give_up_after(deadline, error)
-        except NotReached as error:
-            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
-            _give_up_after(deadline if sent else 0.0, error)
         yield Pause(backoff(attempt), retry=True)
+        try:
+            return operation.interpret((yield operation))
+        except RETRIED as again:
+            error = again
 
 
 def _give_up_after(deadline: float, error: Exception) -> None:
@@ -186,7 +179,7 @@ def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Ca
                 asked = running.send(None)
                 continue
             try:
-                row = execute(asked.operation)
+                row = execute(asked)
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
                 asked = running.throw(error)
             else:
@@ -221,7 +214,7 @@ class Executor:
             pooled = self._borrow()
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
-            raise _not_reached(error) from error
+            raise not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
             row = self._run(connection, session_of(pooled), operation, direct=self._direct)
@@ -245,12 +238,17 @@ class Executor:
 
     @staticmethod
     def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        known = compiled(operation.statement)
-        values = known.values(operation.parameters)
-        if not operation.writes or (direct and not operation.many):
-            return connection.wait(transaction(session, known.text, values))
-        before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
-        return connection.wait(transaction(session, known.text, values, before=before, after=(COMMIT,)))
+        return connection.wait(commands(session, operation, direct=direct))
+
+
+def commands(session: Session, operation: Operation[Any], *, direct: bool) -> Generator[Any, Any, Any]:
+    """What is sent for an operation, and the row that comes back: for the driver's `wait` of either kind."""
+    known = compiled(operation.statement)
+    values = known.values(operation.parameters)
+    if not operation.writes or (direct and not operation.many):
+        return transaction(session, known.text, values)
+    before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
+    return transaction(session, known.text, values, before=before, after=(COMMIT,))
 
 
 def _end_transaction(pooled: Any, connection: Any) -> None:
@@ -267,7 +265,8 @@ def _close(pooled: Any) -> None:
     pooled.close()
 
 
-def _not_reached(error: Exception) -> Exception:
+def not_reached(error: Exception) -> Exception:
+    """What a connection that could not be had means: refused for good, or to be tried again."""
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     return NotReached(_first_line(error))

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
+from tests.support.proxy import Proxy
 from tests.support.servers import Databases, ServerLog, TestServer, reachable_directory
 from tests.support.world import World
 
@@ -107,3 +108,11 @@ def world(engine: sa.Engine, namespace: str) -> World:
 def server_log(databases: Databases) -> ServerLog | None:
     """The server's log, None when the server is not ours."""
     return databases.log
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    """A proxy in front of the run's database."""
+    with Proxy(database_url) as proxy:
+        yield proxy
+    assert not proxy.failures

@@ -47,13 +47,18 @@ class IntentInFlight(FenceError):
 
 
 class IntentFailed(FenceError):
-    """The last attempt is fenced. `reason` says why, `way_out` which verb resolves it."""
+    """The last attempt is fenced. `reason` says why, `way_out` which verb resolves it.
+
+    With `verifiable` its lease ran out unheard of, and its request asked for a look at the downstream system: a caller that
+    brings a `verify` hook may resolve it.
+    """
 
     intent: str
     attempt: int
     state: str
     reason: str
     way_out: str
+    verifiable: bool = False
 
     template: ClassVar[str] = "intent {intent!r} attempt {attempt} is {state}: {reason}; way out: {way_out}"
     advice: ClassVar[str] = (

@@ -200,7 +200,12 @@ def on_record(admission: Admission, row: Any) -> Verdict:
     if row.state == State.IN_FLIGHT:
         return Fence(row.attempt)
     raise IntentFailed(
-        intent=admission.request.intent, attempt=row.attempt, state=row.state, reason=row.reason, way_out=WAY_OUT
+        intent=admission.request.intent,
+        attempt=row.attempt,
+        state=row.state,
+        reason=row.reason,
+        way_out=WAY_OUT,
+        verifiable=unheard and row.on_lease_expiry == LeaseExpiry.VERIFY,
     )
 
 

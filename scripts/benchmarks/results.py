@@ -107,6 +107,7 @@ class Scale:
         attempts: Attempts of the storm.
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
+        equal_rounds: Rounds of twenty equal calls from four processes.
     """
 
     repetitions: int = 5
@@ -121,6 +122,7 @@ class Scale:
     attempts: int = 1000
     storm_processes: int = 4
     storm_threads: int = 25
+    equal_rounds: int = 200
 
 
 QUICK: Final = Scale(
@@ -134,6 +136,7 @@ QUICK: Final = Scale(
     stored_intents=100,
     attempts=100,
     storm_processes=2,
+    equal_rounds=5,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -14,7 +14,7 @@ from tests.support.servers import Databases, libpq_url
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOBODY_LISTENS = "postgresql://somebody:secret@127.0.0.1:1/nothing"
-GROUPS = ["core", "threads", "storm", "wal"]
+GROUPS = ["core", "threads", "storm", "wal", "run"]
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def test_every_group_gives_its_figures_as_one_json_object(
         attempts=20,
         storm_processes=1,
         storm_threads=3,
+        equal_rounds=2,
     )
     assert bench.run(GROUPS, tiny, databases.admin_url, json=True) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -57,10 +58,14 @@ def test_every_group_gives_its_figures_as_one_json_object(
         assert results["core", "replay", mode]["floor"] == "floor: SELECT"
         assert results["threads", "distinct intents, 10 stored", mode]["target"] == ">= 45 %"
         assert results["storm", "20 attempts: executions", mode]["value"] == 1
+        assert results["run", "run", mode]["target"] == "<= 1.3"
+    for kind in ("sync", "async"):
+        equal = results["run", f"20 equal calls from 4 processes, {kind}: rounds with one execution", "on"]
+        assert (equal["value"], equal["executions"]) == (2, 2)
     for one in results.values():
         if one["unit"] == "us":
             assert one["median_us"] > 0
-            assert one["client_cpu_us"] > 0
+            assert one["group"] == "run" or one["client_cpu_us"] > 0
         if one["group"] == "core":
             assert (one["ratio"] is None) == (one["floor"] is None) == one["name"].startswith("floor")
         if one["group"] == "wal":
