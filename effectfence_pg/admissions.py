@@ -107,6 +107,7 @@ def commit(
     memory: Memory,
     given: PreparedEffect | Mapping[str, Any],
     result: Any,
+    *,
     closure: str,
     timeout_seconds: float | None,
 ) -> Steps[EffectCert | Held]:
