@@ -97,6 +97,7 @@ _TELLING: Final = (
     Kind.RESET,
 )
 _TIMEOUTS: Final = (Kind.CONNECT_TIMEOUT, Kind.POOL_TIMEOUT, Kind.READ_TIMEOUT, Kind.WRITE_TIMEOUT)
+_HTTPX: Final = frozenset({"httpx", "httpcore", "httpx2", "httpcore2"})
 MAX_CHAIN: Final = 16
 
 NoEffect = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
@@ -178,7 +179,7 @@ def _kind(error: BaseException) -> Kind | None:
     for base in type(error).__mro__:
         # httpx and what is underneath name their errors where they make them; people know them by the package.
         package = base.__module__.partition(".")[0]
-        module = "httpx" if package in {"httpx", "httpcore"} else base.__module__
+        module = "httpx" if package in _HTTPX else base.__module__
         if kind := _BY_NAME.get(f"{module}.{base.__name__}"):
             return kind
     return next((kind for base, kind in _BY_CLASS if isinstance(error, base)), None)
