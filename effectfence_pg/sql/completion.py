@@ -117,7 +117,7 @@ FROM (SELECT 1) AS one LEFT JOIN minted ON true""",
 
 _COMMIT_FACTS: Final = f"""
 moved AS MATERIALIZED (
-  -- The own domain is compared with the number that this effect reserved in it.
+  -- The own domain is compared with the number that this effect reserved in it, or saw there later.
   SELECT entry.position, coalesce(d.seq, 0) AS live_seq
   FROM mine
   CROSS JOIN LATERAL unnest(mine.read_keys, mine.read_seqs) WITH ORDINALITY AS entry (domain_key, seq, position)
@@ -127,8 +127,8 @@ moved AS MATERIALIZED (
   WHERE coalesce(d.seq, 0) <> CASE
       WHEN entry.domain_key <> mine.domain_key THEN entry.seq
       -- A verdict that is repeated does not count the number that the failure itself took.
-      WHEN mine.failure = 'read_set_stale' THEN mine.seq + 1
-      ELSE mine.seq END
+      WHEN mine.failure = 'read_set_stale' THEN greatest(entry.seq, mine.seq) + 1
+      ELSE greatest(entry.seq, mine.seq) END
 ),
 facts AS MATERIALIZED (
   SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided, {TOO_LARGE} AS too_large,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.model.asking import BRANCH, DOMAINS, EDITS, HOME, OBSERVES, PICK, READS, REQUESTS, RESULT
 from tests.model.comparing import rows_differ, verdicts_differ
 from tests.model.interface import Model
 from tests.model.real import Real
@@ -18,40 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.model.state import Effect, Verdict
-
-INTENTS = ("a", "b", "c", "d", "e")
-DOMAINS = ("D", "E", "F")
-BRANCHES = ("p", "q")
-HOME = dict(zip(INTENTS, ("D", "E", "D", "F", "E"), strict=True))
-"""Where each intent acts, when it is the same action."""
-
-PICK = st.integers(0, 11)
-INTENT = st.sampled_from(INTENTS)
-BRANCH = st.sampled_from(BRANCHES)
-RESULT = st.sampled_from(("done", "done", "done", "other"))
-READING = st.sampled_from(("as it is", "as it is", "bare", "doubted", "old"))
-READS = st.lists(st.tuples(st.sampled_from(DOMAINS), READING), max_size=2, unique_by=lambda read: read[0])
-OBSERVES = st.lists(INTENT, max_size=2, unique=True)
-EDITS = st.sampled_from(("token", "intent", "attempt", "domain", "seq", "fingerprint", "agent", "branch"))
-
-REQUESTS = st.fixed_dictionaries(
-    {"intent": INTENT},
-    optional={
-        "branch": BRANCH,
-        "reads": READS,
-        "observes": OBSERVES,
-        "expects": st.integers(-1, 0),
-        "parent": PICK,
-        "what": st.sampled_from(("x", "x", "x", "y")),
-        "elsewhere": st.sampled_from(DOMAINS),
-        "agent": st.sampled_from(("ann", "bob")),
-        "policy": st.sampled_from(("fence", "takeover", "takeover", "verify")),
-        "on_stale": st.sampled_from(("fail", "certify")),
-        "clock": st.dictionaries(st.sampled_from(("ann", "zoe")), st.integers(0, 3), max_size=2),
-        "undoable": st.booleans(),
-        "note": st.integers(0, 1),
-    },
-)
 
 
 class SideBySide(RuleBasedStateMachine):
@@ -95,6 +62,9 @@ class SideBySide(RuleBasedStateMachine):
         wrong += [f"the watermark hides {row}" for row in self.real.storage.unsound_watermarks()]
         assert not wrong, "\n".join([f"{verb}{args}{facts}", *wrong])
         return expected
+
+    def any_in(self, *states: str) -> bool:
+        return any(effect.state in states for effect in self.model.state.effects)
 
     def pick(self, number: int, *states: str) -> Effect | None:
         """One of the effects, rather one in these states."""
@@ -148,11 +118,16 @@ class SideBySide(RuleBasedStateMachine):
         if verdict.code == "fresh":
             self.both("commit", verdict.ticket, "done", closure)
 
-    @precondition(lambda self: self.model.state.effects)
-    @rule(pick=PICK, policy=st.sampled_from(("fence", "fence", "takeover")), agent=st.sampled_from(("uma", "ann")))
-    def prepare_compensation(self, pick: int, policy: str, agent: str) -> None:
+    @precondition(lambda self: self.any_in(FAILED, ABORTED))
+    @rule(
+        pick=PICK,
+        newer=st.sampled_from((0, 0, 0, 1)),
+        policy=st.sampled_from(("fence", "fence", "takeover")),
+        agent=st.sampled_from(("uma", "ann")),
+    )
+    def prepare_compensation(self, pick: int, newer: int, policy: str, agent: str) -> None:
         target = self.pick(pick, FAILED, ABORTED)
-        self.both("prepare_compensation", target.intent, target.attempt, agent=agent, policy=policy)
+        self.both("prepare_compensation", target.intent, target.attempt + newer, agent=agent, policy=policy)
 
     @precondition(lambda self: self.model.state.effects)
     @rule(pick=PICK, reads=READS, intents=OBSERVES, version=st.integers(0, 2))
@@ -161,8 +136,12 @@ class SideBySide(RuleBasedStateMachine):
         entries = tuple(self.reading(*read) for read in reads)
         self.both("observe_late", ticket_of(mine), entries, tuple(intents), only_real={"version": version})
 
-    @rule(domain=st.sampled_from(DOMAINS), behind=st.integers(0, 1))
-    def reserve(self, domain: str, behind: int) -> None:
+    @rule(pick=PICK, domain=st.sampled_from(DOMAINS), behind=st.sampled_from((0, 0, 1)))
+    def reserve(self, pick: int, domain: str, behind: int) -> None:
+        """Rather in a domain that somebody in flight has read."""
+        read = [name for effect in self.model.state.effects if effect.state == IN_FLIGHT for name, _ in effect.reads]
+        if read and pick % 4:
+            domain = read[pick % len(read)]
         self.both("reserve", domain, max(self.model.observe(domain)[0] - behind, 0))
 
     # -- the holders, late ones included
@@ -177,12 +156,6 @@ class SideBySide(RuleBasedStateMachine):
     def commit(self, pick: int, result: str, closure: str, version: int) -> None:
         mine = self.pick(pick, IN_FLIGHT, EXECUTED)
         self.both("commit", ticket_of(mine), result, closure, only_real={"version": version})
-
-    @precondition(lambda self: self.model.state.effects)
-    @rule(pick=PICK, effect=st.sampled_from(("unknown", "none")), version=st.integers(0, 2))
-    def abort(self, pick: int, effect: str, version: int) -> None:
-        mine = self.pick(pick, IN_FLIGHT, EXECUTED)
-        self.both("abort", ticket_of(mine), effect, only_real={"version": version})
 
     @precondition(lambda self: self.model.state.effects)
     @rule(pick=PICK)
@@ -205,21 +178,19 @@ class SideBySide(RuleBasedStateMachine):
         leased = [effect for effect in self.model.state.effects if effect.lease == LIVE]
         self.both("expire", leased[pick % len(leased)].key)
 
-    @rule()
-    def sweep(self) -> None:
-        self.both("sweep")
-
-    @rule()
-    def settle(self) -> None:
-        self.both("settle")
+    @precondition(lambda self: self.any_in(IN_FLIGHT, EXECUTED))
+    @rule(verb=st.sampled_from(("sweep", "settle", "settle")))
+    def housekeep(self, verb: str) -> None:
+        self.both(verb)
 
     # -- decisions of others
 
-    @precondition(lambda self: self.model.state.effects)
+    @precondition(lambda self: self.any_in(EXECUTED))
     @rule(pick=PICK)
     def promote(self, pick: int) -> None:
         self.both("promote", intent=self.pick(pick, EXECUTED).intent)
 
+    @precondition(lambda self: self.model.state.effects)
     @rule(branch=BRANCH, verb=st.sampled_from(("promote", "reconcile_branch", "reconcile_branch", "abort_branch")))
     def decide(self, branch: str, verb: str) -> None:
         if verb == "promote":
@@ -228,12 +199,19 @@ class SideBySide(RuleBasedStateMachine):
             self.both(verb, branch)
 
     @precondition(lambda self: self.model.state.effects)
-    @rule(pick=PICK, newer=st.sampled_from((0, 0, 0, 1)))
-    def abort_intent(self, pick: int, newer: int) -> None:
+    @rule(
+        pick=PICK,
+        how=st.sampled_from(("unknown", "none", "by intent", "by another attempt")),
+        version=st.integers(0, 2),
+    )
+    def abort(self, pick: int, how: str, version: int) -> None:
         mine = self.pick(pick, IN_FLIGHT, EXECUTED)
-        self.both("abort_intent", mine.intent, mine.attempt + newer, undoes=mine.undoes)
+        if how.startswith("by"):
+            self.both("abort_intent", mine.intent, mine.attempt + (how != "by intent"), undoes=mine.undoes)
+        else:
+            self.both("abort", ticket_of(mine), how, only_real={"version": version})
 
-    @precondition(lambda self: self.model.state.effects)
+    @precondition(lambda self: self.any_in(FAILED, ABORTED))
     @rule(
         pick=PICK,
         outcome=st.sampled_from(("happened", "happened", "did_not_happen", "compensated")),

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.machine import INTENTS, SideBySide
+from tests.model.asking import INTENTS
+from tests.model.machine import SideBySide
 from tests.model.real import Real
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NamedTuple
 
-from effectfence_pg import Fence, FenceError, Fresh
+from effectfence_pg import Fence, FenceError, Fresh, PreparedEffect
 from tests.support.rows import all_of
 from tests.support.turmoil import BRANCHES, DOMAINS, WIDTH, Turmoil
 from tests.support.world import World
@@ -121,7 +121,8 @@ class Agents(Turmoil):
     """The same turmoil by agents that look before they act, act, and sometimes die, and operators who tell the truth."""
 
     chances: ClassVar = {
-        "work": 20,
+        "work": 16,
+        "finish": 10,
         "decide_branch": 2,
         "promote": 1,
         "abort_intent": 1,
@@ -137,6 +138,7 @@ class Agents(Turmoil):
         self._dead: set[Key] = set()
         self._over: set[Key] = set()
         """Attempts whose agent will not act any more."""
+        self._slow: list[PreparedEffect] = []
 
     def _fence(self) -> Any:
         return Recording(super()._fence(), self.history)
@@ -167,10 +169,18 @@ class Agents(Turmoil):
         if isinstance(verdict, Fresh):
             key = intent, verdict.prepared.attempt
             self.history.sights[key] = sight
-            with self._acting(key):
-                self._act(fence, chance, verdict.prepared)
+            self._slow.append(verdict.prepared)
+            if chance.random() < 0.4:
+                self.finish(fence, chance)
 
-    def _act(self, fence: Fence, chance: random.Random, ticket: Any) -> None:
+    def finish(self, fence: Fence, chance: random.Random) -> None:
+        """An agent does what it was admitted to, some time after."""
+        with suppress(IndexError):
+            ticket = self._slow.pop(chance.choice([0, -1]))
+            with self._acting((ticket.intent, ticket.attempt)):
+                self._act(fence, chance, ticket)
+
+    def _act(self, fence: Fence, chance: random.Random, ticket: PreparedEffect) -> None:
         key, fate = (ticket.intent, ticket.attempt), chance.random()
         if fate < DYING:
             self._dead.add(key)
