@@ -87,7 +87,7 @@ _STORED: Final = """stored AS (
 )"""
 
 
-_SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
+SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
     e.vector_clock, e.read_set, e.agent"""
 
 
@@ -105,7 +105,7 @@ updated AS (
   WHERE e.namespace = :namespace AND {TICKET.format(row="e")}
     AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0
     AND e.branch_key IS NULL AND e.undoes_key IS NULL AND {SERIALIZABLE}
-  RETURNING {_SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
+  RETURNING {SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
 )""",
         SEALED.format(over="NULL"),
         LOGGED.format(reason="NULL", evidence="NULL"),

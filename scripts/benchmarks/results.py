@@ -106,6 +106,8 @@ class Scale:
         attempts: Attempts of the storm.
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
+        closure_members: Effects of the longest chain; a tenth of it shows how cost grows.
+        closure_checks: Commits that walk such a chain, in each repetition.
     """
 
     repetitions: int = 5
@@ -119,6 +121,8 @@ class Scale:
     attempts: int = 1000
     storm_processes: int = 4
     storm_threads: int = 25
+    closure_members: int = 10_000
+    closure_checks: int = 5
 
 
 QUICK: Final = Scale(
@@ -131,6 +135,8 @@ QUICK: Final = Scale(
     stored_intents=100,
     attempts=100,
     storm_processes=2,
+    closure_members=1000,
+    closure_checks=3,
 )
 
 Group = Callable[["Bench"], Generator[Result]]
