@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.actions import LEASE_SECONDS, RESULT, open_fence
-from benchmarks.chains import WALK, first, last, write_chain
+from benchmarks.chains import WALK, WALK_OF_STATES, first, last, write_chain
 from benchmarks.results import BenchFailedError, Result, Target, median_ratio
 from effectfence_pg import ClosurePending, EffectRequest, Fence, Fresh, Held, PreparedEffect
 
@@ -26,13 +26,14 @@ MODE: Final = "on"
 
 NO_HISTORY: Final = "commit, no history"
 HISTORY: Final = "commit, {members} committed below"
-WALKED: Final = "bare recursive walk, {members} edges"
+WALKED: Final = "bare recursive walk: {members} edges"
+ASKED: Final = "bare recursive walk: {members} edges and states"
 CHECK: Final = "commit check, {members} live members"
 PROMOTE: Final = "promote {members}"
 ABORT: Final = "abort what {members} rest on"
 
-Times = dict[str, list[float]]
-"""Microseconds of each repetition, by what was measured."""
+Times = dict[tuple[str, int], list[float]]
+"""Microseconds of each repetition, by what was measured and the length of its chain."""
 
 
 def measure(bench: Bench) -> Generator[Result]:
@@ -46,7 +47,7 @@ def measure(bench: Bench) -> Generator[Result]:
             for length in lengths:
                 work.repeat(length)
         yield from _commits(work.times, longest)
-        yield from _decisions(work.times, lengths, work.peak_kib)
+        yield from _decisions(work.times, lengths)
 
 
 class Work:
@@ -56,24 +57,22 @@ class Work:
         self._bench = bench
         self._exits = exits
         self._connection: psycopg.Connection[Any] = exits.enter_context(bench.connect(MODE))
-        # The walk is planned once, as the fence's statements are.
+        # The walks are planned once and run in the isolation of a commit, as the fence's statements are.
         self._connection.execute("SET plan_cache_mode = force_generic_plan")
+        self._connection.execute("SET default_transaction_isolation = serializable")
         self._base = exits.enter_context(open_fence(bench.url_for(MODE), connections=1, namespace="closure"))
         self.times: Times = defaultdict(list)
-        self.peak_kib = 0
 
     def repeat(self, length: int) -> None:
         """Everything about one length, once."""
         chain = self._chain(length)
         self._check(chain, length)
-        before = _peak_kib()
         self._decide(PROMOTE, length, lambda: chain.promote(intent=last(length)).effects)
         self._history(chain, length)
         fallen = self._chain(length)
         self._decide(
             ABORT, length, lambda: len(fallen.abort_intent(first(length), attempt=1, reason="no", actor="b").effects)
         )
-        self.peak_kib = max(self.peak_kib, _peak_kib() - before)
 
     def _chain(self, length: int) -> Fence:
         """A fence in a namespace that has just this chain, on the same connection as all others."""
@@ -88,12 +87,16 @@ class Work:
         ticket = _admitted(chain, "top", last(length))
         chain.commit(ticket, RESULT, closure="hold")
         walk = {"namespace": chain.namespace, "intent": "top"}
-        checked, walked = [], []
+        taken: dict[str, list[float]] = defaultdict(list)
         for _ in range(self._bench.scale.closure_checks):
-            walked.append(_took(lambda: self._connection.execute(WALK, walk, prepare=True).fetchone(), (length,)))
-            checked.append(_took(lambda: _pending(chain, ticket), True))
-        self.times[WALKED.format(members=length)].append(median(walked))
-        self.times[CHECK.format(members=length)].append(median(checked))
+            for name, statement in ((WALKED, WALK), (ASKED, WALK_OF_STATES)):
+                taken[name].append(_took(lambda asked=statement: self._one(asked, walk), length))
+            taken[CHECK].append(_took(lambda: _pending(chain, ticket), True))
+        for name, times in taken.items():
+            self.times[name, length].append(median(times))
+
+    def _one(self, statement: str, values: dict[str, str]) -> Any:
+        return (self._connection.execute(statement, values, prepare=True).fetchone() or (None,))[0]
 
     def _history(self, chain: Fence, length: int) -> None:
         """Beside the commit of an effect that rests on nothing."""
@@ -105,11 +108,11 @@ class Work:
             ):
                 ticket = _admitted(chain, intent, *observes)
                 taken.append(_took(lambda ticket=ticket: isinstance(chain.commit(ticket, RESULT), Held), False))
-        self.times[NO_HISTORY].append(median(without))
-        self.times[HISTORY.format(members=length)].append(median(with_history))
+        self.times[NO_HISTORY, length].append(median(without))
+        self.times[HISTORY, length].append(median(with_history))
 
     def _decide(self, name: str, length: int, decide: Callable[[], int]) -> None:
-        self.times[name.format(members=length)].append(_took(decide, length))
+        self.times[name, length].append(_took(decide, length))
 
 
 def _admitted(fence: Fence, intent: str, *observes: str) -> PreparedEffect:
@@ -140,49 +143,52 @@ def _took(call: Callable[[], Any], expected: Any) -> float:
     return taken
 
 
-def _peak_kib() -> int:
-    """The most memory that this process ever had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def _result(name: str, unit: str, figure: float, **more: Any) -> Result:
     return Result("closure", name, MODE, unit, figure, **more)
 
 
+def _shown(name: str, members: int) -> str:
+    return name.format(members=f"{members:,}")
+
+
 def _commits(times: Times, members: int) -> Generator[Result]:
+    limit = Target("<=", 1.5)
     for name, floor, target in (
         (NO_HISTORY, None, None),
-        (HISTORY, NO_HISTORY, Target("<=", 1.5)),
+        (HISTORY, NO_HISTORY, limit),
         (WALKED, None, None),
-        (CHECK, WALKED, Target("<=", 1.5)),
+        (ASKED, WALKED, None),
+        (CHECK, ASKED, limit),
     ):
-        taken = times[name.format(members=members)]
-        ratio = None
-        if floor is not None:
-            # Both lengths have a commit without a history: the one that was measured beside this.
-            floors = times[floor.format(members=members)][-2 * len(taken) :]
-            ratio = median_ratio(taken, floors[1::2] if floor == NO_HISTORY else floors)
+        taken = times[name, members]
         yield _result(
-            name.format(members=f"{members:,}"),
+            _shown(name, members),
             "us",
             median(taken),
-            floor=None if floor is None else floor.format(members=f"{members:,}"),
-            ratio=ratio,
+            floor=None if floor is None else _shown(floor, members),
+            ratio=None if floor is None else median_ratio(taken, times[floor, members]),
             target=target,
+            facts={"ratio_to_edges_alone": median_ratio(taken, times[WALKED, members])} if name == CHECK else {},
         )
 
 
-def _decisions(times: Times, lengths: Sequence[int], peak_kib: int) -> Generator[Result]:
+def _decisions(times: Times, lengths: Sequence[int]) -> Generator[Result]:
     short, long = lengths
     for name in (PROMOTE, ABORT):
-        taken = times[name.format(members=long)]
-        rates = [1_000_000 * long / one for one in taken]
-        shown = name.format(members=f"{long:,}")
-        yield _result(shown, "per second", median(rates), target=Target(">=", 5000), facts={"slowest": min(rates)})
+        rates = [1_000_000 * long / taken for taken in times[name, long]]
+        yield _result(
+            _shown(name, long), "per second", median(rates), target=Target(">=", 5000), facts={"slowest": min(rates)}
+        )
     for name in (CHECK, PROMOTE, ABORT):
-        growth = zip(times[name.format(members=short)], times[name.format(members=long)], strict=True)
-        slopes = [math.log(after / before) / math.log(long / short) for before, after in growth]
-        shown = f"{name.format(members=f'{short:,} to {long:,}')}: slope"
-        yield _result(shown, "(log-log)", median(slopes), target=Target("<=", 1.1), facts={"steepest": max(slopes)})
-    shown = f"client memory for {long:,}"
-    yield _result(shown, "MB", peak_kib / 1024, target=Target("<=", 200), facts={"process_mb": _peak_kib() / 1024})
+        pairs = zip(times[name, short], times[name, long], strict=True)
+        slopes = [math.log(after / before) / math.log(long / short) for before, after in pairs]
+        yield _result(
+            f"{name.format(members=f'{short:,} to {long:,}')}: slope",
+            "(log-log)",
+            median(slopes),
+            target=Target("<=", 1.1),
+            facts={"steepest": max(slopes)},
+        )
+    # The most that this process ever had: with all that it had before as well.
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield _result(f"client memory, {long:,} effects", "MB", peak_mb, target=Target("<=", 200))
