@@ -8,7 +8,7 @@ from sqlalchemy import TextClause
 from effectfence_pg.protocol.states import CASCADES_TO, DEAD, State
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, GONE, ROLLED_BACK, below, listing
 from effectfence_pg.sql.completion import LOGGED, SEALED, UNDONE
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
+from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement, states
 
 _BY_BRANCH: Final = """
 plan AS MATERIALIZED (
@@ -21,12 +21,11 @@ seeds AS MATERIALIZED (
     AND EXISTS (SELECT FROM plan WHERE state = 'open')
 )"""
 
-_BY_INTENT: Final = """
+_BY_INTENT: Final = f"""
 plan AS MATERIALIZED (SELECT CAST(NULL AS text) AS state, CAST(NULL AS bigint) AS version WHERE false),
 seeds AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.intent, e.state, e.observing, e.branch_key
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  FROM {CURRENT}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 )"""
 
@@ -43,7 +42,7 @@ members AS MATERIALIZED (
   FROM (SELECT * FROM reachable LIMIT :member_limit + 1) AS reachable
   LEFT JOIN LATERAL (
     SELECT b.state FROM effectfence.branches b
-    WHERE b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch} OFFSET 0) AS b ON true
+    WHERE b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch} LIMIT 1) AS b ON true
 )"""
 
 
@@ -196,9 +195,7 @@ def abort_intent() -> TextClause:
 mine AS MATERIALIZED (
   SELECT e.intent_key, e.domain_key, e.intent, e.attempt, e.state, i.attempt AS current_attempt,
          c.hash, c.body, c.minted_at, c.reconciled_over
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 ),
 locked AS (
@@ -258,10 +255,10 @@ candidates AS MATERIALIZED (
   FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
   CROSS JOIN LATERAL (
     SELECT * FROM effectfence.effects e
-    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt OFFSET 0) AS e
+    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt LIMIT 1) AS e
   LEFT JOIN LATERAL (
     SELECT b.state FROM effectfence.branches b
-    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key OFFSET 0) AS b ON true
+    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key LIMIT 1) AS b ON true
   LEFT JOIN LATERAL {below("e")} ON true
   WHERE e.state = 'executed' AND {SERIALIZABLE}
   GROUP BY e.intent_key, e.attempt, e.commit_asked, b.state

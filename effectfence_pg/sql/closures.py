@@ -12,8 +12,8 @@ BLOCKERS_SHOWN: Final = 16
 def below(source: str) -> str:
     """What the effects of `source` observed directly.
 
-    OFFSET 0 here and wherever a walk goes on: one index lookup for each row. A join may read a young table as a whole, and so
-    conflict with everybody.
+    OFFSET 0 here and wherever a walk goes on, LIMIT 1 where there is one row: one index lookup for each row. A join may read a
+    young table as a whole, and so conflict with everybody.
     """
     return f"""(
     SELECT o.intent_key, o.attempt, o.intent, o.state, o.branch_key
@@ -24,7 +24,7 @@ def below(source: str) -> str:
     CROSS JOIN LATERAL (
       SELECT * FROM effectfence.effects e
       WHERE e.namespace = :namespace AND e.intent_key = step.observed_key AND e.attempt = step.observed_attempt
-      OFFSET 0) AS o
+      LIMIT 1) AS o
   ) AS observed"""
 
 

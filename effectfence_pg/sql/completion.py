@@ -50,8 +50,13 @@ _MINE: Final = f"""
 {FOUND},
 mine AS MATERIALIZED (
   SELECT found.*, i.attempt = found.attempt AS is_current, b.state AS branch_state, {UNDOING.format(row="found")}
-  FROM found JOIN effectfence.intents i ON i.namespace = found.namespace AND i.intent_key = found.intent_key
-  LEFT JOIN effectfence.branches b ON b.namespace = found.namespace AND b.branch_key = found.branch_key
+  FROM found
+  CROSS JOIN LATERAL (
+    SELECT i.attempt FROM effectfence.intents i
+    WHERE i.namespace = :namespace AND i.intent_key = found.intent_key LIMIT 1) AS i
+  LEFT JOIN LATERAL (
+    SELECT b.state FROM effectfence.branches b
+    WHERE b.namespace = :namespace AND b.branch_key = found.branch_key LIMIT 1) AS b ON true
   WHERE {TICKET.format(row="found")} AND {SERIALIZABLE}
 )"""
 

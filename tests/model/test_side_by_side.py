@@ -7,32 +7,32 @@ The model is checked for the invariants by itself (test_invariants_hold.py); thi
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.asking import INTENTS
 from tests.model.machine import SideBySide
 from tests.model.real import Real
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
+from tests.support.servers import libpq_url
 
 SHORT = settings(max_examples=30, stateful_step_count=25, deadline=None)
 """What every run of the tests has time for."""
 
 
 def test_the_fence_does_what_the_model_does(
-    engine: sa.Engine, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    database_url: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = settings() if request.config.getoption("--hypothesis-profile") else SHORT
     given = request.config.getoption("--hypothesis-seed")
     number = random.randrange(2**32) if given is None else int(given)
-    url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(url, autocommit=True, options="-c enable_seqscan=off") as look:
+    # Nothing here has to outlive the server.
+    engine = sa.create_engine(database_url, connect_args={"options": "-c synchronous_commit=off"})
+    look_options = "-c enable_seqscan=off -c synchronous_commit=off"
+    with psycopg.connect(libpq_url(database_url), autocommit=True, options=look_options) as look:
 
         @seed(number)
         class Machine(SideBySide):
@@ -44,6 +44,7 @@ def test_the_fence_does_what_the_model_does(
         try:
             run_state_machine_as_test(Machine, settings=settings(chosen, suppress_health_check=list(HealthCheck)))
         finally:
+            engine.dispose()
             told = (
                 f"side by side: seed {number}, {Machine.counts['examples']} examples, {Machine.counts['steps']} steps"
             )
