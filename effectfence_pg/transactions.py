@@ -39,6 +39,9 @@ T = TypeVar("T")
 CONFLICTS = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: the whole transaction is run again."""
 
+RETRIED = CONFLICTS | {"53200"}
+"""And out of memory, as the server says when its table of predicate locks is full: others end, and leave room in it."""
+
 RACED_UNIQUE = frozenset({"23505", "23P01"})
 """Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
 
@@ -120,7 +123,7 @@ def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
         except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
             state = sqlstate(error)
             odd += state in ODD
-            if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
+            if state is None or not (state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started

@@ -19,6 +19,12 @@ seeds AS MATERIALIZED (
   FROM effectfence.effects e
   WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state NOT IN ('released', 'superseded')
     AND EXISTS (SELECT FROM plan WHERE state = 'open')
+),
+decided_before AS (
+  SELECT e.intent_key, e.attempt, e.domain_key, e.state
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.last_operation = :operation
+    AND EXISTS (SELECT FROM plan WHERE state <> 'open')
 )"""
 
 _BY_INTENT: Final = f"""
@@ -27,6 +33,10 @@ seeds AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.intent, e.state, e.observing, e.branch_key
   FROM {CURRENT}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
+),
+decided_before AS (
+  SELECT e.intent_key, e.attempt, e.domain_key, e.state FROM {CURRENT}
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND e.last_operation = :operation
 )"""
 
 _MEMBERS: Final = """
@@ -46,6 +56,26 @@ members AS MATERIALIZED (
 )"""
 
 
+_BEFORE: Final = """
+-- The same call again, because its answer was lost: what it decided bears its mark.
+committed_before AS (
+  SELECT intent_key, attempt FROM decided_before WHERE state = 'committed'
+  UNION
+  SELECT o.intent_key, o.attempt
+  FROM committed_before
+  CROSS JOIN LATERAL (
+    SELECT g.observed_key, g.observed_attempt FROM effectfence.edges g
+    WHERE g.namespace = :namespace AND g.intent_key = committed_before.intent_key
+      AND g.attempt = committed_before.attempt
+    OFFSET 0) AS step
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.last_operation FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = step.observed_key AND e.attempt = step.observed_attempt
+    LIMIT 1) AS o
+  WHERE o.last_operation = :operation
+)"""
+
+
 def _promotion(seeds: str, *, foreign_branch: str, falls: tuple[State, ...]) -> TextClause:
     """`falls`: the states in which a seed is aborted when a member is dead."""
     # A committed member stands whatever became of its branch. Most members are of no other branch: their state is null.
@@ -53,6 +83,7 @@ def _promotion(seeds: str, *, foreign_branch: str, falls: tuple[State, ...]) -> 
     waits = "state = 'in_flight' OR state <> 'committed' AND coalesce(branch_state = 'open', false)"
     return statement(
         seeds,
+        _BEFORE,
         _MEMBERS.format(foreign_branch=foreign_branch, observed=below("reachable")),
         f"""
 facts AS MATERIALIZED (
@@ -103,6 +134,7 @@ ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
   FROM updated WHERE state = 'aborted'
   UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+  UNION ALL SELECT intent_key, attempt, domain_key, 0, NULL, true FROM decided_before WHERE state = 'aborted'
 )""",
         CASCADE,
         GONE,
@@ -112,7 +144,7 @@ ended AS (
         verdict=f"""
 SELECT {ISOLATION}, (SELECT state FROM plan) AS branch_state, (SELECT outcome FROM verdict) AS outcome,
   (SELECT count(*) FROM seeds) AS seeds, (SELECT min(attempt) FROM seeds) AS seed_attempt,
-  (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
+  (SELECT count(*) FROM updated WHERE state = 'committed') + (SELECT count(*) FROM committed_before) AS committed,
   (SELECT count(*) FROM minted) AS minted, facts.dead, facts.waiting, {ROLLED_BACK}
 FROM facts""",
     )

@@ -201,7 +201,11 @@ ROLLED_BACK: Final = """(
                                               fallen.due) ORDER BY fallen.executed_at DESC NULLS FIRST,
                                               fallen.admitted_at DESC), CAST('[]' AS json))
     FROM (
-      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at
+      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.executed_at, e.admitted_at,
+             e.result IS NOT NULL OR EXISTS (
+               -- A result that this very call records is not in its snapshot.
+               SELECT FROM updated u
+               WHERE u.intent_key = e.intent_key AND u.attempt = e.attempt AND u.result IS NOT NULL) AS due
       FROM gone CROSS JOIN LATERAL (
         SELECT * FROM effectfence.effects e
         WHERE e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt OFFSET 0) AS e

@@ -238,8 +238,11 @@ ended AS (
   FROM updated
   WHERE from_state <> state AND (state IN ('failed', 'aborted') OR from_state = 'failed')
   UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+  -- It fell before: there is nothing to end, but something to undo, now that it is known to have run.
+  UNION ALL SELECT intent_key, attempt, domain_key, 0, NULL, true FROM mine WHERE state = 'aborted'
 )""",
         CASCADE,
+        GONE,
         ADVANCE,
         SEALED.format(over="NULL"),
         LOGGED.format(
@@ -248,7 +251,7 @@ ended AS (
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, mine.observing, updated.state AS next_state,
-  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing,
+  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing, {ROLLED_BACK},
   coalesce(minted.hash, stored.hash) AS hash, coalesce(minted.body, stored.body) AS body,
   coalesce(minted.minted_at, stored.minted_at) AS minted_at, coalesce(minted.attempt, stored.attempt) AS minted_attempt,
   stored.reconciled_over

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 BLOCKED = {"closure_pending", "closure_aborted", "held", "pending", "aborted"}
 """Answers that name what stands in the way."""
 
+FALLING = {"rolled_back", "aborted", "closure_aborted"}
+"""Answers that list what fell; asked again they list it again, which the model does not."""
+
 MOVED = {"read_set_stale", "domain_race"}
 COUNTED = {"swept", "reserved"}
 
@@ -36,7 +39,7 @@ def verdicts_differ(verb: str, model: Verdict, real: Verdict, edges: frozenset[t
         yield f"moved are {real.moved} and not {model.moved}"
     if _count(verb, model) != (real.count if _count(verb, model) is not None else None):
         yield f"the count is {real.count} and not {_count(verb, model)}"
-    if model.moves and sorted(real.fallen) != sorted(model.fallen) and _tells_what_fell(verb, real):
+    if model.fallen and real.code in FALLING and sorted(real.fallen) != sorted(model.fallen):
         yield f"fallen are {real.fallen} and not {model.fallen}"
     yield from _misordered(real, edges)
 
@@ -52,10 +55,6 @@ def _count(verb: str, model: Verdict) -> int | None:
     if model.code == "settled":
         return sum(move.cause in ("lease_expired", "settled", "closure_dead", "cascade") for move in model.moves)
     return None
-
-
-def _tells_what_fell(verb: str, real: Verdict) -> bool:
-    return real.code in ("rolled_back", "aborted") or bool(real.fallen)
 
 
 def _misordered(real: Verdict, edges: frozenset[tuple[Key, Key]]) -> Iterator[str]:
