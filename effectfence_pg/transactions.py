@@ -40,6 +40,9 @@ T = TypeVar("T")
 CONFLICTS = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: the whole transaction is run again."""
 
+RETRIED = CONFLICTS | {"53200"}
+"""And out of memory, as the server says when its table of predicate locks is full: others end, and leave room in it."""
+
 RACED_UNIQUE = frozenset({"23505", "23P01"})
 """Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
 
@@ -101,7 +104,7 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     for _ in range(MAX_STEPS):
         try:
             verdict = operation.interpret((yield operation))
-        except RETRIED as error:
+        except UNANSWERED as error:
             verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error)
         then = following(verdict)
         if then is None:
@@ -110,13 +113,13 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     raise SerializationConflict(sqlstate="40001")
 
 
-RETRIED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLost, NotReached)
+UNANSWERED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLost, NotReached)
 """What `steps` decides about: whether the transaction is run again, and when."""
 
 
 def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps[T | Then[T]]:
     started, attempt, sent, odd = time.monotonic(), 0, False, 0
-    error = failed
+    error: Exception = failed
     while True:
         attempt += 1
         if isinstance(error, ConnectionLost):
@@ -128,7 +131,7 @@ def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps
         else:
             state = sqlstate(error)
             odd += state in ODD
-            if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
+            if state is None or not (state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started
@@ -136,7 +139,7 @@ def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps
         yield Pause(backoff(attempt), retry=True)
         try:
             return operation.interpret((yield operation))
-        except RETRIED as again:
+        except UNANSWERED as again:
             error = again
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import TextClause
 from effectfence_pg.sql.closures import ADVANCE, CASCADE
 from effectfence_pg.sql.completion import UNDOING
 from effectfence_pg.sql.gates import GATES, SETTLED_WATERMARK, clock
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
+from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement
 
 _CLAIM: Final = """
 admitted AS (
@@ -19,16 +19,14 @@ admitted AS (
   RETURNING attempt
 )"""
 
-PRIOR: Final = """
+PRIOR: Final = f"""
   SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
          e.vector_clock, e.observing, e.admitted_at, e.lease_expires_at, e.on_lease_expiry, e.failure, e.reason,
          e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
          greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
          c.hash, c.body, c.minted_at, c.reconciled_over
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
-  WHERE i.namespace = {namespace} AND i.intent_key = {intent_key}"""
+  FROM {CURRENT}{CERTIFIED}
+  WHERE i.namespace = {{namespace}} AND i.intent_key = {{intent_key}}"""
 """What is on record of an intent."""
 
 _PRIOR: Final = """
@@ -121,7 +119,9 @@ def sealed() -> TextClause:
 SELECT c.attempt, c.hash, c.body, c.minted_at, c.reconciled_over,
        e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields
 FROM effectfence.certificates c
-JOIN effectfence.effects e ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt
+CROSS JOIN LATERAL (
+  SELECT * FROM effectfence.effects e
+  WHERE e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt LIMIT 1) AS e
 WHERE c.namespace = :namespace AND c.intent_key = :intent_key"""
     )
 

@@ -13,7 +13,7 @@ from effectfence_pg.protocol import reporting
 from effectfence_pg.protocol.admission import Admission, Fence, Replace, Undecided
 from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import require_serializable
-from effectfence_pg.sql import admission, completion, observation, reconciliation
+from effectfence_pg.sql import admission, completion, observation, reconciliation, rested
 from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.values import key_of
 from effectfence_pg.values.canonical import canonical_json, read_json
@@ -213,7 +213,7 @@ def ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
 
 
 def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: int) -> Operation[EffectCert | Held]:
-    """Commit: one conditional update for an effect that rests on nothing, the whole decision otherwise."""
+    """Commit: one conditional update for an effect that rests on nothing undecided, the whole decision otherwise."""
     parameters = ticket_parameters(prepared)
     parameters["result"] = result
 
@@ -226,11 +226,13 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: 
             many=True,
         )
 
-    if prepared.observing or prepared.read_set or prepared.branch is not None:
+    rests = bool(prepared.observing or prepared.read_set)
+    if prepared.branch is not None or (rests and not asked):
+        # Nobody holds what could be committed: that something is undecided is all but known.
         return decide()
     return Operation(
         "commit",
-        completion.commit_plain(),
+        rested.commit_rested() if rests else completion.commit_plain(),
         parameters,
         lambda row: completing.interpret_plain(prepared, row) or Then(decide()),
     )

@@ -89,8 +89,14 @@ BEGIN
          greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
          c.hash, c.body, c.minted_at, c.reconciled_over
   FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  CROSS JOIN LATERAL (
+    -- LIMIT 1, here and wherever one row is joined by its key: where many namespaces use the same few names, such a join is
+    -- taken for thousands of rows, and a statement that seems to have millions is compiled, for seconds.
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt LIMIT 1) AS e
+  LEFT JOIN LATERAL (
+    SELECT c.hash, c.body, c.minted_at, c.reconciled_over FROM effectfence.certificates c
+    WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true
   WHERE i.namespace = $1 AND i.intent_key = $2;
 END
 $$""",

@@ -108,6 +108,8 @@ class Scale:
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
         equal_rounds: Rounds of twenty equal calls from four processes.
+        closure_members: Effects of the longest chain; a tenth of it shows how cost grows.
+        closure_checks: Commits that walk such a chain, in each repetition.
     """
 
     repetitions: int = 5
@@ -123,6 +125,8 @@ class Scale:
     storm_processes: int = 4
     storm_threads: int = 25
     equal_rounds: int = 200
+    closure_members: int = 10_000
+    closure_checks: int = 5
 
 
 QUICK: Final = Scale(
@@ -137,6 +141,8 @@ QUICK: Final = Scale(
     attempts=100,
     storm_processes=2,
     equal_rounds=5,
+    closure_members=1000,
+    closure_checks=3,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -20,9 +21,13 @@ from effectfence_pg.sql.operation import Operation
 from effectfence_pg.transactions import compiled
 from tests.support.rows import all_of
 from tests.support.servers import Databases, libpq_url
+from tests.support.speculation import ran
 from tests.support.world import World
 
 INTENTS = 3_000
+JIT_ABOVE_COST = 100_000
+"""The server's default."""
+
 NAMESPACE = "tenant"
 
 FILL = """
@@ -83,7 +88,8 @@ def operations(world: World) -> dict[str, Operation[Any]]:
         "prepare taken over": verbs._replace(prepared["prepare resting"], Replace(1, takeover=True)),
         "prepare held": verbs._held(prepared["prepare plain"]),
         "commit plain": verbs.commit(ticket, "1", asked=True, member_limit=1000),
-        "commit decided": verbs.commit(observing, "1", asked=True, member_limit=1000),
+        "commit rested": verbs.commit(observing, "1", asked=True, member_limit=1000),
+        "commit decided": verbs.commit(observing, "1", asked=False, member_limit=1000),
         "abort": verbs.abort(ticket, "no", no_effect=False),
         "renew": verbs.renew(ticket),
         "fence": verbs.fence_expired(world.namespace, [world.request().intent_key], [1]),
@@ -113,6 +119,7 @@ NAMES = (
     "prepare taken over",
     "prepare held",
     "commit plain",
+    "commit rested",
     "commit decided",
     "abort",
     "renew",
@@ -204,6 +211,37 @@ def test_a_statement_that_is_planned_before_there_are_rows_reads_no_more_than_it
     plan = explained(young, operations(World(full, NAMESPACE))[name], "generic")
     assert [scan for scan in scans(plan) if scan[0] == "Seq Scan"] == []
     assert [found for found in conditions(plan) if "_key" not in found[1] and "hash" not in found[1]] == []
+
+
+@pytest.fixture(scope="module")
+def crowded(databases: Databases, template_database: str) -> Iterator[sa.Engine]:
+    """A database of a thousand tenants that have the same few intents, domains and branches."""
+    url = databases.create(template_database)
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    world = World(engine, "model")
+    world.commit("one")
+    ran(world, "two", branch="plan", domain="of:one")
+    ran(world, "three", observes=["one", "two"])
+    copy = (
+        "INSERT INTO effectfence.{0} SELECT (jsonb_populate_record(t, jsonb_build_object('namespace', 'tenant:' || n))).* "
+        "FROM effectfence.{0} t, generate_series(1, 1000) AS n"
+    )
+    with psycopg.connect(libpq_url(url), autocommit=True) as connection:
+        for table in ("domains", "intents", "branches", "effects", "edges", "transitions", "certificates"):
+            connection.execute(sql.SQL(copy).format(sql.Identifier(table)))
+        connection.execute("ANALYZE")
+    yield engine
+    databases.drop(url)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_among_many_small_tenants_is_not_taken_for_one_that_is_worth_compiling(
+    full: sa.Engine, crowded: sa.Engine, name: str
+) -> None:
+    """In the caller's transaction nothing tells the server not to: it would compile for seconds what runs for milliseconds."""
+    operation = operations(World(full, NAMESPACE))[name]
+    cost = explained(crowded, replace(operation, many=False), "generic")["Total Cost"]
+    assert cost < JIT_ABOVE_COST
 
 
 def test_every_operation_is_listed(full: sa.Engine) -> None:
