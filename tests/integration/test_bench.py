@@ -64,17 +64,13 @@ def test_every_group_gives_its_figures_as_one_json_object(
     for kind in ("sync", "async"):
         equal = results["run", f"20 equal calls from 4 processes, {kind}: rounds with one execution", "on"]
         assert (equal["value"], equal["executions"]) == (2, 2)
-    for one in results.values():
-        if one["unit"] == "us":
-            assert one["median_us"] > 0
-            assert one["group"] == "run" or one["client_cpu_us"] > 0
     assert results["closure", "commit, 20 committed below", "on"]["floor"] == "commit, no history"
     assert results["closure", "commit check, 20 live members", "on"]["ratio_to_edges_alone"] > 0
     assert results["closure", "promote 2 to 20: slope", "on"]["target"] == "<= 1.1"
     for one in results.values():
         if one["unit"] == "us":
             assert one["median_us"] > 0
-            assert one["group"] == "closure" or one["client_cpu_us"] > 0
+            assert one["group"] in {"closure", "run"} or one["client_cpu_us"] > 0
         if one["group"] == "core":
             assert (one["ratio"] is None) == (one["floor"] is None) == one["name"].startswith("floor")
         if one["group"] == "wal":
