@@ -25,7 +25,7 @@ from effectfence_pg.errors import (
 from effectfence_pg.sql import verbs
 from effectfence_pg.sql.notices import notify
 from effectfence_pg.transactions import Pause, Steps, steps
-from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Replay
+from effectfence_pg.values import ClosureMode, EffectCert, FenceStats, Fresh, Replay, key_of
 from effectfence_pg.waiting import Seat, SeatedPause, WaitingRoom
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from effectfence_pg.calls import Calls
     from effectfence_pg.protocol.admission import Admission
     from effectfence_pg.sql.operation import Operation
-    from effectfence_pg.values import EffectCert, EffectRequest, FenceConfig, Held, PreparedEffect
+    from effectfence_pg.values import EffectRequest, FenceConfig, Held, PreparedEffect
 
 T = TypeVar("T")
 
@@ -87,41 +87,66 @@ def prepare(
 def admit(memory: Memory, call: Admission, patience_seconds: float, config: FenceConfig) -> Steps[Fresh | Replay]:
     """The same for a request that is checked. Called again with the same admission, it recognises its own success."""
     key = call.request.intent_key
-    seat = Seat(memory.room, key)
+
+    def ask() -> Operation[Fresh | Replay]:
+        sealed = memory.recent.get(key)
+        return verbs.replay(call) if sealed else verbs.prepare(call, known=sealed is not None)
+
     try:
-        verdict = yield from waiting(
-            lambda: verbs.prepare(call, known=key in memory.recent), patience_seconds, _PATIENT, config, seat
-        )
+        if patience_seconds:
+            verdict = yield from waiting(ask, patience_seconds, _PATIENT, config, Seat(memory.room, key))
+        else:
+            verdict = yield from steps(ask(), config.retry_deadline_seconds)
     except FenceError as error:
         if isinstance(error, _ON_RECORD):
             memory.recent.add(key)
         memory.count(error.code)
         raise
-    memory.recent.add(key)
-    memory.count("admitted" if isinstance(verdict, Fresh) else "replayed")
+    memory.recent.add(key, sealed=verdict.replayed)
+    memory.count("replayed" if verdict.replayed else "admitted")
     return verdict
 
 
 def commit(
-    calls: Calls, given: PreparedEffect | Mapping[str, Any], result: Any, closure: str, timeout_seconds: float | None
+    calls: Calls,
+    memory: Memory,
+    given: PreparedEffect | Mapping[str, Any],
+    result: Any,
+    *,
+    closure: str,
+    timeout_seconds: float | None,
 ) -> Steps[EffectCert | Held]:
     """Record the result and mint the certificate; with `wait`, ask again while the closure is undecided."""
     timeout = patience(timeout_seconds, "timeout_seconds")
-    return committing(calls.commit(given, result, closure), closure, timeout, calls.config)
+    return committing(memory, calls.commit(given, result, closure), closure, timeout, calls.config)
 
 
 def committing(
-    operation: Operation[EffectCert | Held], closure: str, timeout_seconds: float, config: FenceConfig
+    memory: Memory, operation: Operation[EffectCert | Held], closure: str, timeout_seconds: float, config: FenceConfig
 ) -> Steps[EffectCert | Held]:
     """The same for a commit that is checked; it may be called again with the same operation."""
-    patience_seconds = timeout_seconds if closure == ClosureMode.WAIT else 0.0
-    return told(waiting(lambda: operation, patience_seconds, (ClosurePending,), config), operation.parameters, config)
+    taken = _committing(memory, operation, closure, timeout_seconds, config)
+    return told(taken, operation.parameters, config)
+
+
+def _committing(
+    memory: Memory, operation: Operation[EffectCert | Held], closure: str, timeout_seconds: float, config: FenceConfig
+) -> Steps[EffectCert | Held]:
+    if timeout_seconds and closure == ClosureMode.WAIT:
+        verdict = yield from waiting(lambda: operation, timeout_seconds, (ClosurePending,), config)
+    else:
+        verdict = yield from steps(operation, config.retry_deadline_seconds)
+    if isinstance(verdict, EffectCert):
+        memory.recent.add(key_of(verdict.intent), sealed=True)
+    return verdict
 
 
 def told(taken: Steps[T], parameters: Mapping[str, Any], config: FenceConfig) -> Steps[T]:
     """Take the steps that decide an effect; then tell those who wait for it, when the fence is to do that."""
-    if not config.notify:
-        return (yield from taken)
+    return _telling(taken, parameters) if config.notify else taken
+
+
+def _telling(taken: Steps[T], parameters: Mapping[str, Any]) -> Steps[T]:
     try:
         answer = yield from taken
     except FenceError:

@@ -128,7 +128,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         """Record the result and mint the certificate. See `Fence.commit`."""
         timeout = admissions.patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
-        return await self._performer.settle(lambda: admissions.committing(operation, closure, timeout, self.config))
+        memory, config = self._memory, self.config
+        return await self._performer.settle(lambda: admissions.committing(memory, operation, closure, timeout, config))
 
     async def run_in_transaction(
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]

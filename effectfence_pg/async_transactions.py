@@ -43,7 +43,7 @@ async def adrive(
                 asked = running.send(None)
                 continue
             try:
-                row = await execute(asked.operation)
+                row = await execute(asked)
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
                 asked = running.throw(error)
             else:

@@ -139,7 +139,11 @@ class Fence(Callers, Surface):
             ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
             ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
         """
-        return self._drive(admissions.commit(self._calls, prepared, result, closure, timeout_seconds))
+        return self._drive(
+            admissions.commit(
+                self._calls, self._memory, prepared, result, closure=closure, timeout_seconds=timeout_seconds
+            )
+        )
 
     def run_in_transaction(
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[Connection], R]

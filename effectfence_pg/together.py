@@ -20,7 +20,6 @@ from effectfence_pg.transactions import (
     CONFLICTS,
     MAX_ODD_RETRIES,
     RACED_UNIQUE,
-    Execute,
     Pause,
     Steps,
     backoff,
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
 
     from effectfence_pg.calls import Calls
     from effectfence_pg.current import CurrentEffect
+    from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import EffectRequest
 
-ROUND: Final = Execute(cast("Any", None))
+ROUND: Final = cast("Operation[Any]", None)
 """One round of the whole transaction, in place of one operation."""
 
 
