@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENT = (IntentInFlight, ReadSetUnsettled)
+_DECIDING = frozenset({"commit", "abort", "abort_intent", "reconcile"})
 _ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
 
 NOTIFY_SECONDS = 1.0
@@ -126,7 +127,7 @@ def committing(
 ) -> Steps[EffectCert | Held]:
     """The same for a commit that is checked; it may be called again with the same operation."""
     taken = _committing(memory, operation, closure, timeout_seconds, config)
-    return told(taken, operation.parameters, config)
+    return told(taken, operation, config)
 
 
 def _committing(
@@ -141,9 +142,11 @@ def _committing(
     return verdict
 
 
-def told(taken: Steps[T], parameters: Mapping[str, Any], config: FenceConfig) -> Steps[T]:
+def told(taken: Steps[T], operation: Operation[Any], config: FenceConfig) -> Steps[T]:
     """Take the steps that decide an effect; then tell those who wait for it, when the fence is to do that."""
-    return _telling(taken, parameters) if config.notify else taken
+    if not config.notify or operation.name not in _DECIDING:
+        return taken
+    return _telling(taken, operation.parameters)
 
 
 def _telling(taken: Steps[T], parameters: Mapping[str, Any]) -> Steps[T]:

@@ -199,7 +199,7 @@ class Fence(Callers, Surface):
         pause(asked)
 
     def _run(self, operation: Operation[T]) -> T:
-        return self._drive(steps(operation, self.config.retry_deadline_seconds))
+        return self._drive(self._desk.steps(operation))
 
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:

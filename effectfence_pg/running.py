@@ -159,10 +159,10 @@ def _performed(
         raise
     except BaseException as error:
         proof = judge(error, options.no_effect)
-        abort, config = desk.calls.abort(prepared, proof.reason, proof.effect), desk.calls.config
+        abort = desk.calls.abort(prepared, proof.reason, proof.effect)
         cancelled = isinstance(error, asyncio.CancelledError)
         try:
-            yield Settle(lambda: admissions.told(desk.steps(abort), abort.parameters, config), waits=not cancelled)
+            yield Settle(lambda: desk.steps(abort), waits=not cancelled)
         except Exception as failure:  # noqa: BLE001 (the tool's own error is what its caller has to see)
             error.add_note(f"effectfence could not record it: {failure}")
         raise

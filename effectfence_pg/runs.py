@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from effectfence_pg import admissions
 from effectfence_pg.current import CurrentEffect
 from effectfence_pg.transactions import Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, Held, PreparedEffect
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from effectfence_pg.calls import Calls
     from effectfence_pg.leases import Lease
     from effectfence_pg.proof import NoEffect
+    from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import Fresh, Replay
 
 T = TypeVar("T")
@@ -116,6 +118,7 @@ class Desk:
     keep: Callable[[PreparedEffect], Lease]
     let_go: Callable[[Lease], None]
 
-    def steps(self, operation: Any) -> Steps[Any]:
-        """One operation, retried."""
-        return steps(operation, self.calls.config.retry_deadline_seconds)
+    def steps(self, operation: Operation[T]) -> Steps[T]:
+        """One operation, retried; those who wait for what it decides are told, where that was asked for."""
+        config = self.calls.config
+        return admissions.told(steps(operation, config.retry_deadline_seconds), operation, config)

@@ -102,8 +102,11 @@ def notices(world: World, config: FenceConfig) -> list[str]:
             fence.run(world.request("a"), lambda: "done")
             with pytest.raises(ZeroDivisionError):
                 fence.run(world.request("b"), lambda: 1 / 0)
+            fence.clear("b", attempt=1, basis="holder_dead", evidence="asked", operator="kim")
+            fence.renew(fence.prepare(world.request("c")).prepared)  # type: ignore[union-attr]
+            fence.abort_intent("c", attempt=1, reason="no")
         connection.execute("NOTIFY effectfence, 'the end'")
-        return [notice.payload for notice in connection.notifies(timeout=1, stop_after=3)]
+        return [notice.payload for notice in connection.notifies(timeout=1, stop_after=5)]
 
 
 def test_f29_nothing_is_notified_unless_it_was_asked_for(world: World) -> None:
@@ -112,7 +115,7 @@ def test_f29_nothing_is_notified_unless_it_was_asked_for(world: World) -> None:
 
 def test_a_notification_names_digests_and_nothing_else(world: World) -> None:
     tenant = key_of(world.namespace).hex()
-    expected = [f"{tenant}:{key_of('a').hex()}", f"{tenant}:{key_of('b').hex()}", "the end"]
+    expected = [*(f"{tenant}:{key_of(intent).hex()}" for intent in "abbc"), "the end"]
     assert notices(world, FenceConfig(notify=True)) == expected
 
 
