@@ -187,7 +187,7 @@ def _decisions(times: Times, lengths: Sequence[int]) -> Generator[Result]:
             "(log-log)",
             median(slopes),
             target=Target("<=", 1.1),
-            facts={"steepest": max(slopes)},
+            facts={"slope": median(slopes), "steepest": max(slopes)},
         )
     # The most that this process ever had: with all that it had before as well.
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -16,7 +16,7 @@ BRANCH = st.sampled_from(BRANCHES)
 RESULT = st.sampled_from(("done", "done", "done", "other"))
 READING = st.sampled_from(("as it is", "as it is", "bare", "doubted", "old"))
 READS = st.lists(st.tuples(st.sampled_from(DOMAINS), READING), max_size=2, unique_by=lambda read: read[0])
-OBSERVES = st.lists(INTENT, max_size=2, unique=True)
+OBSERVES = st.lists(PICK, max_size=2, unique=True)
 EDITS = st.sampled_from(("token", "intent", "attempt", "domain", "seq", "fingerprint", "agent", "branch"))
 
 REQUESTS = st.fixed_dictionaries(

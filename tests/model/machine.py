@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.model.asking import BRANCH, DOMAINS, EDITS, HOME, OBSERVES, PICK, READS, REQUESTS, RESULT
+from tests.model.asking import BRANCH, DOMAINS, EDITS, HOME, INTENTS, OBSERVES, PICK, READS, REQUESTS, RESULT
 from tests.model.comparing import rows_differ, verdicts_differ
 from tests.model.interface import Model
 from tests.model.real import Real
@@ -16,7 +16,7 @@ from tests.model.state import ABORTED, COMMITTED, EXECUTED, FAILED, IN_FLIGHT, L
 from tests.model.stored import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.model.state import Effect, Verdict
 
@@ -79,6 +79,12 @@ class SideBySide(RuleBasedStateMachine):
         settled = settled if how == "as it is" else how != "doubted"
         return domain, max(seq - (how == "old"), 0), settled
 
+    def observed(self, picks: Iterable[int]) -> tuple[str, ...]:
+        """Intents to observe, rather those that have run and wait."""
+        waiting = [effect.intent for effect in self.model.state.effects if effect.state == EXECUTED]
+        names = [waiting[n % len(waiting)] if waiting and n % 3 else INTENTS[n % len(INTENTS)] for n in picks]
+        return tuple(dict.fromkeys(names))
+
     def request(self, asked: dict[str, Any]) -> tuple[Request, dict[str, Any]]:
         intent = asked["intent"]
         domain = asked.get("elsewhere", HOME[intent])
@@ -98,7 +104,7 @@ class SideBySide(RuleBasedStateMachine):
             asked.get("branch"),
             entries,
             expected,
-            tuple(asked.get("observes", ())),
+            self.observed(asked.get("observes", ())),
             None if parent is None else parent.key,
             tuple(sorted(asked.get("clock", {}).items())),
         )
@@ -131,10 +137,10 @@ class SideBySide(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.state.effects)
     @rule(pick=PICK, reads=READS, intents=OBSERVES, version=st.integers(0, 2))
-    def observe_late(self, pick: int, reads: list[tuple[str, str]], intents: list[str], version: int) -> None:
+    def observe_late(self, pick: int, reads: list[tuple[str, str]], intents: list[int], version: int) -> None:
         mine = self.pick(pick, IN_FLIGHT)
         entries = tuple(self.reading(*read) for read in reads)
-        self.both("observe_late", ticket_of(mine), entries, tuple(intents), only_real={"version": version})
+        self.both("observe_late", ticket_of(mine), entries, self.observed(intents), only_real={"version": version})
 
     @rule(pick=PICK, domain=st.sampled_from(DOMAINS), behind=st.sampled_from((0, 0, 1)))
     def reserve(self, pick: int, domain: str, behind: int) -> None:
