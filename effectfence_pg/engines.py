@@ -31,6 +31,13 @@ class LeanPool(QueuePool):
     same connections.
     """
 
+    _disposed = False
+
+    def dispose(self) -> None:
+        """Close what is here now, and later what is still lent."""
+        self._disposed = True
+        super().dispose()
+
     def borrow(self) -> ConnectionPoolEntry:
         """A connection, open; the caller gives it back whatever happens.
 
@@ -48,7 +55,10 @@ class LeanPool(QueuePool):
 
     def give_back(self, entry: Any) -> None:
         """Return what was borrowed, with no transaction open."""
-        self._do_return_conn(entry)
+        if self._disposed:
+            entry.close()
+        else:
+            self._do_return_conn(entry)
 
 
 def make_engine(url: str | URL, config: FenceConfig) -> Engine:

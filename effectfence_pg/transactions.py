@@ -202,9 +202,8 @@ class Executor:
 
     def __init__(self, engine: Engine, *, direct: bool = False) -> None:
         self._direct = direct
-        lean = engine.pool if isinstance(engine.pool, LeanPool) else None
-        self._borrow: Callable[[], Any] = lean.borrow if lean else engine.raw_connection
-        self._give_back: Callable[[Any], None] = lean.give_back if lean else _close
+        self._engine = engine
+        self._lean = isinstance(engine.pool, LeanPool)
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -213,8 +212,10 @@ class Executor:
             ConnectionLost, NotReached: See there.
             psycopg.Error: What the server said.
         """
+        # Looked up each time: disposing of an engine, as after a fork, gives it another pool.
+        pool: Any = self._engine.pool
         try:
-            pooled = self._borrow()
+            pooled = pool.borrow() if self._lean else self._engine.raw_connection()
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
             raise not_reached(error) from error
@@ -237,7 +238,10 @@ class Executor:
         finally:
             if connection.pgconn.transaction_status != IDLE:
                 _end_transaction(pooled, connection)
-            self._give_back(pooled)
+            if self._lean:
+                pool.give_back(pooled)
+            else:
+                pooled.close()
 
     @staticmethod
     def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
@@ -262,10 +266,6 @@ def _end_transaction(pooled: Any, connection: Any) -> None:
         connection.rollback()
     except psycopg.Error as error:
         pooled.invalidate(error)
-
-
-def _close(pooled: Any) -> None:
-    pooled.close()
 
 
 def not_reached(error: Exception) -> Exception:
