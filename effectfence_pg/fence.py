@@ -101,7 +101,8 @@ class Fence(Surface):
         if self.engine.dialect.driver != "psycopg":
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = Executor(self.engine, direct=self._owned)
+        tenant = namespace if self._calls.config.row_security else None
+        self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
         self._recent = Recent(RECENT_INTENTS)
         self._counts: Counter[str] = Counter()

@@ -22,11 +22,22 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from effectfence_pg.errors import (
     DatabaseUnavailable,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
     SerializationConflict,
 )
-from effectfence_pg.pipelining import BEGIN, BY_KEY, COMMIT, Session, forget, session_of, transaction
+from effectfence_pg.pipelining import (
+    BEGIN,
+    BEGIN_READ,
+    BY_KEY,
+    COMMIT,
+    Session,
+    forget,
+    naming,
+    session_of,
+    transaction,
+)
 from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.statements import PARAMETERS
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
@@ -151,6 +162,8 @@ def translate(error: Exception) -> Exception:
         return SerializationConflict(sqlstate=state)
     if state in UNDEFINED:
         return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
+    if state == "42501":
+        return PermissionDenied(reason=_first_line(error))
     if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     if state is None and isinstance(getattr(error, "orig", None) or error, psycopg.OperationalError):
@@ -189,11 +202,13 @@ class Executor:
         engine: The engine.
         direct: Its connections are serializable by default: a statement alone is a whole transaction then, as long as what
             comes back says so. Otherwise BEGIN, the statement and COMMIT are flushed together.
+        tenant: The namespace that every transaction names to row security; None where that is not in use.
     """
 
-    def __init__(self, engine: Engine, *, direct: bool = False) -> None:
+    def __init__(self, engine: Engine, *, direct: bool = False, tenant: str | None = None) -> None:
         self._engine = engine
         self._direct = direct
+        self._tenant = () if tenant is None else (naming(tenant),)
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -226,14 +241,14 @@ class Executor:
         finally:
             _give_back(pooled, connection)
 
-    @staticmethod
-    def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
+    def _run(self, connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
         text, binds = compiled(operation.statement)
         given = operation.parameters
         values = [bind(given[name]) for name, bind in binds]
-        if not operation.writes or (direct and not operation.many):
+        if not self._tenant and (not operation.writes or (direct and not operation.many)):
             return connection.wait(transaction(session, text, values))
-        before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
+        by_key = (BY_KEY,) if operation.many else ()
+        before = (BEGIN if operation.writes else BEGIN_READ, *self._tenant, *by_key)
         return connection.wait(transaction(session, text, values, before=before, after=(COMMIT,)))
 
 

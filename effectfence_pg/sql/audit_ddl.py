@@ -30,17 +30,15 @@ WITH RECURSIVE steps AS (
 ),
 met AS MATERIALIZED (
   SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
-         CAST(extract(day FROM s.walked) AS integer) AS depth
-  FROM steps s ORDER BY s.intent_key, s.attempt, extract(day FROM s.walked), s.from_key, s.from_attempt
+         CAST(date_part('day', s.walked) AS integer) AS depth
+  FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
 ),
 named AS MATERIALIZED (
-  SELECT m.*, e.intent, e.state, e.domain, e.seq, e.tool, e.agent, o.intent AS through
+  SELECT m.*, e.intent, e.state, e.domain, e.seq, e.tool, e.agent
   FROM met m
   CROSS JOIN LATERAL (
     SELECT e.intent, e.state, e.domain, e.seq, e.tool, e.agent FROM effectfence.effects e
     WHERE e.namespace = $1 AND e.intent_key = m.intent_key AND e.attempt = m.attempt OFFSET 0) AS e
-  LEFT JOIN LATERAL (
-    SELECT i.intent FROM effectfence.intents i WHERE i.namespace = $1 AND i.intent_key = m.from_key OFFSET 0) AS o ON true
 ),
 near AS MATERIALIZED (
   SELECT n.intent_key, n.attempt, n.from_key, n.from_attempt, n.intent, n.depth FROM named n WHERE n.depth <= {shown}
@@ -51,11 +49,12 @@ ways AS (
   SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
   FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
 )
-SELECT n.depth, n.intent, n.attempt, n.state, c.hash, n.domain, n.seq, n.tool, n.agent, n.via, n.through, n.from_attempt, w.path
+SELECT n.depth, n.intent, n.attempt, n.state, c.hash, n.domain, n.seq, n.tool, n.agent, n.via, o.intent, n.from_attempt, w.path
 FROM named n
 LEFT JOIN LATERAL (
   SELECT c.hash FROM effectfence.certificates c
   WHERE c.namespace = $1 AND c.intent_key = n.intent_key AND c.attempt = n.attempt OFFSET 0) AS c ON true
+LEFT JOIN named o ON o.intent_key = n.from_key AND o.attempt = n.from_attempt
 LEFT JOIN ways w ON w.intent_key = n.intent_key AND w.attempt = n.attempt
 ORDER BY n.depth, n.intent COLLATE "C", n.attempt
 $$"""

@@ -75,11 +75,11 @@ SELECT c.namespace, c.hash, e.intent, c.attempt, c.minted_at,
   c.reconciled_over IS NOT NULL OR NOT EXISTS (SELECT {_EDGES_OF} AND o.state <> 'committed') AS closure_holds,
   -- Null when the transitions of a settled intent were pruned.
   coalesce((
-    SELECT (array_agg(t.to_state ORDER BY t.version DESC))[1] = 'committed'
-       AND bool_or(t.to_state = 'committed' AND abs(extract(epoch FROM t.at - c.minted_at)) < {MINTED_WITHIN_SECONDS}
-                   AND (t.cause = 'reconciled_over') = (c.reconciled_over IS NOT NULL))
+    SELECT t.to_state = 'committed' AND abs(extract(epoch FROM t.at - c.minted_at)) < {MINTED_WITHIN_SECONDS}
+       AND (t.cause = 'reconciled_over') = (c.reconciled_over IS NOT NULL)
     FROM effectfence.transitions t
-    WHERE t.namespace = c.namespace AND t.intent_key = c.intent_key AND t.attempt = c.attempt), true) AS record_holds,
+    WHERE t.namespace = c.namespace AND t.intent_key = c.intent_key AND t.attempt = c.attempt
+    ORDER BY t.version DESC LIMIT 1), true) AS record_holds,
   c.reconciled_over
 FROM effectfence.certificates c
 LEFT JOIN effectfence.effects e
