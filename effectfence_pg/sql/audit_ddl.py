@@ -126,7 +126,12 @@ LEFT JOIN effectfence.certificates c
 LEDGER: Final = """
 CREATE VIEW effectfence.certificate_ledger AS
 SELECT c.namespace, c.hash, c.parent, c.body, c.minted_at, c.attempt, c.reconciled_over, e.intent, e.parent AS effect_parent,
-       e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock, e.read_set, e.agent
+       e.domain, e.seq, e.tool, e.args, e.result, e.vector_clock, e.read_set, e.agent, e.identity_fields,
+       (SELECT coalesce(json_agg(json_build_array(o.intent, o.attempt, g.via) ORDER BY o.intent COLLATE "C"), '[]')
+        FROM effectfence.edges g
+        JOIN effectfence.effects o
+          ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
+        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed
 FROM effectfence.certificates c
 LEFT JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt

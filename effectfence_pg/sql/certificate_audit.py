@@ -2,13 +2,22 @@
 
 from typing import Final
 
+from effectfence_pg.sql.importing import IMPORTED
 from effectfence_pg.values.clocks import MAX_COUNT
 
 MINTED_WITHIN_SECONDS: Final = 60
 """A certificate and the transition that minted it are written by one statement; this is how long one may take."""
 
-CHECKS: Final = ("hash", "columns", "parent", "edges", "clock", "closure", "record")
-"""What the view has a column `<name>_holds` for."""
+CHECKS: Final = {
+    "hash": "hash_holds",
+    "columns": "columns_hold",
+    "parent": "parent_holds",
+    "edges": "edges_hold",
+    "clock": "clock_holds",
+    "closure": "closure_holds",
+    "record": "record_holds",
+}
+"""What is recomputed, and the column that says whether it holds."""
 
 _EDGES_OF: Final = """FROM effectfence.edges g
     JOIN effectfence.effects o
@@ -76,7 +85,7 @@ SELECT c.namespace, c.hash, e.intent, c.attempt, c.minted_at,
   -- Null when the transitions of a settled intent were pruned.
   coalesce((
     SELECT t.to_state = 'committed' AND abs(extract(epoch FROM t.at - c.minted_at)) < {MINTED_WITHIN_SECONDS}
-       AND (t.cause = 'reconciled_over') = (c.reconciled_over IS NOT NULL)
+       AND (t.cause = '{IMPORTED}' OR (t.cause = 'reconciled_over') = (c.reconciled_over IS NOT NULL))
     FROM effectfence.transitions t
     WHERE t.namespace = c.namespace AND t.intent_key = c.intent_key AND t.attempt = c.attempt
     ORDER BY t.version DESC LIMIT 1), true) AS record_holds,
