@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
 from effectfence_pg.audit.errors import LedgerBroken
-from effectfence_pg.audit.reading import Reader, streamed
+from effectfence_pg.audit.reading import Reader, Row, streamed
 from effectfence_pg.sql import audit
 from effectfence_pg.values.canonical import canonical_json, read_json
 from effectfence_pg.values.certificates import HASHED_FIELDS, certificate_body
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 LISTED = 1000
-"""Missing certificates that are named; all are counted."""
+"""Certificates that are named; all are counted."""
 
 _ADDED = ("hash", "namespace", "attempt", "minted_at", "reconciled_over", "identity_fields", "observed")
 
@@ -140,6 +140,23 @@ def _entry(facts: dict[str, Any], number: int) -> Entry:
     return entry
 
 
+class _Listed:
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[dict[str, Any]] = []
+
+    def add(self, entry: Entry) -> None:
+        self.count += 1
+        if self.count <= LISTED:
+            self.named.append({"namespace": entry.namespace, "hash": entry.hash, "intent": entry.facts["intent"]})
+
+
+def _beside(facts: Mapping[str, Any], minted_at: datetime) -> tuple[Any, ...]:
+    """What stands beside a certificate's bytes and no hash covers: the edges above all."""
+    observed = sorted(map(str, facts.get("observed") or []))
+    return facts.get("attempt"), minted_at, facts.get("reconciled_over"), observed
+
+
 class Earlier:
     """An earlier ledger beside the database's certificates: both in one order, so that a merge needs no memory.
 
@@ -152,34 +169,35 @@ class Earlier:
     def __init__(self, file: IO[str], *, namespace: str | None = None, since: datetime | None = None) -> None:
         self._entries = entries(file)
         self._namespace, self._since = namespace, since
-        self._missing: list[dict[str, Any]] = []
-        self._missing_count = self._compared = 0
+        self._missing, self._changed = _Listed(), _Listed()
+        self._compared = 0
         self._digest = _Counting()
         self._next = self._step()
 
-    def meet(self, namespace: str, hash_: str) -> None:
+    def meet(self, row: Row) -> None:
         """One more certificate of the database; what the ledger has before it is gone from there."""
-        while self._next is not None and (self._next.namespace, self._next.hash) < (namespace, hash_):
-            self._miss(self._next)
-        if self._next is not None and (self._next.namespace, self._next.hash) == (namespace, hash_):
+        here = (row["namespace"], row["hash"])
+        while self._next is not None and (self._next.namespace, self._next.hash) < here:
+            self._missing.add(self._next)
+            self._next = self._step()
+        if self._next is not None and (self._next.namespace, self._next.hash) == here:
+            if _beside(self._next.facts, self._next.minted_at) != _beside(row, row["minted_at"]):
+                self._changed.add(self._next)
             self._next = self._step()
 
     def close(self) -> dict[str, Any]:
-        """What was compared, and what the database does not have any more."""
+        """What was compared, what the database does not have any more, and what it says otherwise beside the bytes."""
         while self._next is not None:
-            self._miss(self._next)
+            self._missing.add(self._next)
+            self._next = self._step()
         return {
             "certificates": self._compared,
             "digest": self._digest.total().digest,
-            "missing_count": self._missing_count,
-            "missing": self._missing,
+            "missing_count": self._missing.count,
+            "missing": self._missing.named,
+            "changed_count": self._changed.count,
+            "changed": self._changed.named,
         }
-
-    def _miss(self, entry: Entry) -> None:
-        self._missing_count += 1
-        if len(self._missing) < LISTED:
-            self._missing.append({"namespace": entry.namespace, "hash": entry.hash, "intent": entry.facts["intent"]})
-        self._next = self._step()
 
     def _step(self) -> Entry | None:
         for entry in self._entries:

@@ -25,7 +25,7 @@ LISTED = 1000
 class Comparison(Protocol):
     """What is told every certificate in the order of namespace and hash, and says in the end what it missed."""
 
-    def meet(self, namespace: str, hash_: str) -> None:
+    def meet(self, row: Row) -> None:
         """One more certificate of the database."""
         ...
 
@@ -59,8 +59,8 @@ class Findings:
     @property
     def holds(self) -> bool:
         """Whether nothing at all was found."""
-        missed = self.against["missing_count"] if self.against else 0
-        return not self.mismatch_count and not self.missing and not missed
+        differs = self.against["missing_count"] + self.against["changed_count"] if self.against else 0
+        return not self.mismatch_count and not self.missing and not differs
 
     def note(self, namespace: str, hash_: str, intent: str | None, checks: list[str]) -> None:
         """One more certificate, or one more reason, that does not hold."""
@@ -136,15 +136,16 @@ def _in_python(
     progress: Callable[[int, int], None],
 ) -> None:
     begun, running, listed = time.monotonic(), sha256(), len(findings.mismatches)
+    query = audit.LEDGER if against is None else audit.LEDGER_WITH_EDGES
     total = one(reader, audit.COUNT_CERTIFICATES, within)["count"]
-    for count, row in enumerate(streamed(reader, audit.LEDGER, within), start=1):
+    for count, row in enumerate(streamed(reader, query, within), start=1):
         running.update(f"{row['hash']} {row['namespace']}\n".encode())
         checks = recomputed(row)
         # Past the list nobody can tell whether SQL has counted it: what SQL finds is never less.
         if checks and (listed < LISTED or (row["namespace"], row["hash"]) in findings.mismatches):
             findings.note(row["namespace"], row["hash"], row["intent"], checks)
         if against is not None:
-            against.meet(row["namespace"], row["hash"])
+            against.meet(row)
         findings.certificates = count
         if not count % 1000:
             progress(count, total)

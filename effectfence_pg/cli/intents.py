@@ -18,7 +18,7 @@ from effectfence_pg.cli.options import (
 )
 from effectfence_pg.cli.output import DatabaseUrlOption, JsonOption, answer, reporting
 from effectfence_pg.errors import UnknownIntent
-from effectfence_pg.protocol.states import State
+from effectfence_pg.protocol.states import State  # noqa: TC001 (read when the command is made)
 from effectfence_pg.sql import audit
 from effectfence_pg.values import MAX_SEQ, key_of
 

@@ -15,7 +15,8 @@ _WITHIN: Final = """(%(namespace)s::text IS NULL OR namespace = %(namespace)s)
 COUNT_CERTIFICATES: Final = f"SELECT count(*) FROM effectfence.certificate_ledger WHERE {_WITHIN}"
 
 AUDIT: Final = f"""
-SELECT count(*) AS certificates, count(*) FILTER (WHERE NOT ({_HOLDS})) AS wrong FROM effectfence.certificate_audit WHERE {_WITHIN}"""
+SELECT count(*) AS certificates, count(*) FILTER (WHERE NOT ({_HOLDS})) AS wrong
+FROM effectfence.certificate_audit WHERE {_WITHIN}"""
 
 MISMATCHES: Final = f"""
 SELECT namespace, hash, intent, {", ".join(CHECKS.values())}
@@ -29,6 +30,9 @@ LEDGER: Final = f"""
 SELECT namespace, hash, body, minted_at, attempt, reconciled_over, intent, effect_parent, domain, seq, tool, args, result,
        vector_clock, read_set, agent, parent
 FROM effectfence.certificate_ledger WHERE {_WITHIN} ORDER BY namespace, hash"""
+
+LEDGER_WITH_EDGES: Final = LEDGER.replace("parent\nFROM", "parent, observed\nFROM")
+"""For a comparison with an export, which names what every certificate observed."""
 
 EXPORT: Final = f"""
 SELECT namespace, hash, body, minted_at, attempt, reconciled_over, identity_fields, observed
