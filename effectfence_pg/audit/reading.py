@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, cast
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_version
@@ -41,10 +42,11 @@ def reading(url: str | URL, *, writes: bool = False, application_name: str = "ef
     Raises:
         DatabaseUnavailable, SchemaVersionError, PermissionDenied: It cannot be used, when it is opened or later.
     """
-    target = normalise_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    # As keywords: libpq does not read a blank in an option as SQLAlchemy writes it.
+    _, options = cast("Any", PGDialect_psycopg()).create_connect_args(normalise_url(url))
     try:
         connection: Reader = Reader.connect(
-            target,
+            **options,
             row_factory=dict_row,  # pyright: ignore[reportArgumentType] (its default is a tuple's)
             connect_timeout=CONNECT_SECONDS,
             application_name=application_name,

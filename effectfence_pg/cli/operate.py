@@ -58,7 +58,7 @@ def reconcile(
                 soft_wrap=True,
                 markup=False,
             )
-            if not yes and not as_json and sys.stdin.isatty() and not typer.confirm("Record it?", err=True):
+            if not yes and not as_json and on_a_terminal() and not typer.confirm("Record it?", err=True):
                 raise typer.Exit(EXIT_NO)
             after = fence.reconcile(
                 intent,
@@ -81,6 +81,11 @@ def reconcile(
         }
         sealed = f", certificate {facts['certificate']}" if facts["certificate"] else ""
         answer(as_json, facts, f"{intent} attempt {after.attempt} is {after.state}{sealed}")
+
+
+def on_a_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
 
 
 def _unblocked(intent: str, outcome: str, blocked: list[str]) -> str:

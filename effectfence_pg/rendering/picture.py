@@ -17,10 +17,14 @@ def svg(graph: Graph) -> str:
     width = max((x for x, _ in places.values()), default=0) + WIDTH + MARGIN
     height = max((y for _, y in places.values()), default=0) + HEIGHT + MARGIN
     parts = [
-        (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12">'),
-        ('<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>'),
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
+        (
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            '<path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>'
+        ),
         *(_line(places[edge.observer], places[edge.observed], edge.via) for edge in graph.edges),
         *(_box(node, places[node.key]) for node in graph.nodes),
         "</svg>",

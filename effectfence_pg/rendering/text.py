@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+MAX_INDENT = 160
+"""Characters."""
+
+
 def tree(graph: Graph) -> str:
     """A text tree; what was shown before is named again without what is below it."""
     known, steps = {node.key: node for node in graph.nodes}, graph.onward()
@@ -27,7 +31,9 @@ def tree(graph: Graph) -> str:
         lines.append(f"{prefix}{'└── ' if last else '├── '}{_words(known[key])}  ({via}){' ...' if again else ''}")
         if key not in shown:
             shown.add(key)
-            pending += _branches(steps, key, prefix + ("    " if last else "│   "))
+            # A chain of thousands is a straight line from there on, and not a triangle.
+            deeper = prefix + ("    " if last else "│   ") if len(prefix) < MAX_INDENT else prefix
+            pending += _branches(steps, key, deeper)
     return "\n".join(lines)
 
 
