@@ -8,6 +8,7 @@ from effectfence_pg.audit.errors import UnknownCertificate
 from effectfence_pg.audit.reading import Reader, rows
 from effectfence_pg.rendering import Edge, Graph, Node
 from effectfence_pg.sql import audit
+from effectfence_pg.values import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,8 @@ def lineage(reader: Reader, namespace: str, name: str, *, dependents: bool = Fal
 
 
 def _certificate(reader: Reader, namespace: str, name: str) -> str:
-    found = rows(reader, audit.FIND_CERTIFICATE, {"namespace": namespace, "name": name}, quiet=True)
+    parameters = {"namespace": namespace, "name": name, "intent_key": key_of(name)}
+    found = rows(reader, audit.FIND_CERTIFICATE, parameters, quiet=True)
     if not found:
         raise UnknownCertificate(namespace=namespace, name=name)
     return str(found[0]["hash"])

@@ -82,10 +82,10 @@ def show(
 ) -> None:
     """Show every attempt of an intent and every change on record, with cause, actor and evidence."""
     with reporting(as_json), reader_of(database_url) as reader:
-        attempts = rows(reader, audit.ATTEMPTS, {"namespace": namespace, "intent": intent}, quiet=True)
+        parameters = {"namespace": namespace, "intent_key": key_of(intent)}
+        attempts = rows(reader, audit.ATTEMPTS, parameters, quiet=True)
         if not attempts:
             raise UnknownIntent(intent=intent)
-        parameters = {"namespace": namespace, "intent_key": key_of(intent)}
         history = rows(reader, audit.HISTORY, parameters, quiet=True)
         facts = {"namespace": namespace, "intent": intent, "attempts": ready(attempts), "history": ready(history)}
         shown = ("attempt", "state", "domain", "seq", "tool", "agent", "started_at", "completed_at", "certificate")

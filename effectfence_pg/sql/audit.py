@@ -5,7 +5,8 @@ from typing import Final
 from effectfence_pg.sql.certificate_audit import CHECKS
 from effectfence_pg.sql.roles_ddl import ROLES, TABLES
 
-QUIET: Final = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+QUIET: Final = """SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+  set_config('jit', 'off', true)"""
 """For reads by index: of a large table a scan looks cheaper than two indexes of keys, and is not while others work."""
 
 _HOLDS: Final = " AND ".join(CHECKS.values())
@@ -40,7 +41,10 @@ FROM effectfence.certificate_ledger WHERE {_WITHIN} ORDER BY namespace, hash"""
 
 FIND_CERTIFICATE: Final = """
 SELECT hash FROM effectfence.certificate_ledger
-WHERE namespace = %(namespace)s AND (hash = %(name)s OR intent = %(name)s) LIMIT 1"""
+WHERE namespace = %(namespace)s AND hash = %(name)s
+UNION ALL
+SELECT hash FROM effectfence.certificate_ledger
+WHERE namespace = %(namespace)s AND intent_key = %(intent_key)s LIMIT 1"""
 
 WALK: Final = "SELECT * FROM effectfence.{function}(%(namespace)s, %(hash)s) WHERE depth <= %(depth)s"
 
@@ -95,7 +99,7 @@ WHERE namespace = %(namespace)s AND intent_key = %(intent_key)s ORDER BY attempt
 ATTEMPTS: Final = """
 SELECT attempt, state, domain, seq, tool, agent, started_at, completed_at, causes, actors, late_evidence, reason, has_result,
        certificate
-FROM effectfence.attempts WHERE namespace = %(namespace)s AND intent = %(intent)s ORDER BY attempt"""
+FROM effectfence.attempts WHERE namespace = %(namespace)s AND intent_key = %(intent_key)s ORDER BY attempt"""
 
 STATES: Final = """
 SELECT state, count(*) FROM effectfence.effects

@@ -123,7 +123,8 @@ LEFT JOIN ways w ON w.intent_key = n.intent_key AND w.attempt = n.attempt
 ORDER BY n.depth, n.intent COLLATE "C", n.attempt
 $$""",
     """CREATE VIEW effectfence.unresolved AS
--- What has a certificate is decided, and an older attempt is: two indexes of keys alone leave the few rows to look at.
+-- What has a certificate is decided, and so is every attempt but the last: two indexes of keys leave the few rows to look at.
+-- No index holds the state: a change of state would have to write it, and every step would conflict with its neighbours.
 SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent AS holder, e.admitted_at,
        clock_timestamp() - e.admitted_at AS age, e.renewed_at AS last_renewal, e.lease_expires_at,
        coalesce(e.lease_expires_at > clock_timestamp(), false) AS lease_live, e.failure, e.reason, e.branch,
@@ -135,16 +136,20 @@ SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.age
                 ON o.namespace = g.namespace AND o.intent_key = g.intent_key AND o.attempt = g.attempt
               WHERE g.namespace = e.namespace AND g.observed_key = e.intent_key AND g.observed_attempt = e.attempt
                 AND o.state IN ('in_flight', 'executed', 'failed', 'aborted')
-              ORDER BY o.intent LIMIT 16) AS resting) AS blocks
-FROM effectfence.intents i
-JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-WHERE e.state IN ('in_flight', 'executed', 'failed', 'aborted')
-  AND NOT EXISTS (SELECT FROM effectfence.certificates c WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key)""",
+              ORDER BY o.intent LIMIT 16) AS resting) AS blocks, e.intent_key
+FROM (
+  SELECT i.namespace, i.intent_key FROM effectfence.intents i
+  WHERE NOT EXISTS (
+    SELECT FROM effectfence.certificates c WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key)) AS undecided
+CROSS JOIN LATERAL (
+  SELECT * FROM effectfence.effects e
+  WHERE e.namespace = undecided.namespace AND e.intent_key = undecided.intent_key
+    AND e.state IN ('in_flight', 'executed', 'failed', 'aborted') OFFSET 0) AS e""",
     """CREATE VIEW effectfence.attempts AS
 SELECT e.namespace, e.intent, e.attempt, e.state, e.domain, e.seq, e.tool, e.agent, e.admitted_at AS started_at,
        record.completed_at, record.last_change_at, coalesce(record.causes, '{}') AS causes,
        coalesce(record.actors, '{}') AS actors, coalesce(record.late_evidence, 0) AS late_evidence, e.reason,
-       e.result IS NOT NULL AS has_result, c.hash AS certificate
+       e.result IS NOT NULL AS has_result, c.hash AS certificate, e.intent_key
 FROM effectfence.effects e
 LEFT JOIN LATERAL (
   SELECT min(t.at) FILTER (WHERE t.from_state = 'in_flight' AND t.to_state <> 'in_flight') AS completed_at,
@@ -156,7 +161,7 @@ LEFT JOIN effectfence.certificates c
   ON c.namespace = e.namespace AND c.intent_key = e.intent_key AND c.attempt = e.attempt""",
     """CREATE VIEW effectfence.domain_history AS
 SELECT e.namespace, e.domain, e.seq, e.intent, e.attempt, e.state, e.tool, e.agent, e.admitted_at, c.minted_at,
-       c.hash AS certificate, d.seq AS live_seq
+       c.hash AS certificate, d.seq AS live_seq, e.domain_key
 FROM effectfence.effects e
 LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = e.domain_key
 LEFT JOIN effectfence.certificates c
@@ -168,7 +173,7 @@ SELECT c.namespace, c.hash, c.parent, c.body, c.minted_at, c.attempt, c.reconcil
         FROM effectfence.edges g
         JOIN effectfence.effects o
           ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
-        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed
+        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed, c.intent_key
 FROM effectfence.certificates c
 LEFT JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt""",
