@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Engine, exc, text
 
+from effectfence_pg import telemetry
 from effectfence_pg.calls import Calls, Recent, patience
 from effectfence_pg.engines import make_engine
 from effectfence_pg.errors import (
@@ -214,6 +215,8 @@ class Fence(Surface):
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:
             self._check_database()
+        if telemetry.wanted():
+            running = telemetry.told(running, self.namespace)
         return drive(running, self._execute, self._pause)
 
     def _check_database(self) -> None:
