@@ -46,7 +46,9 @@ UNION ALL
 SELECT hash FROM effectfence.certificate_ledger
 WHERE namespace = %(namespace)s AND intent_key = %(intent_key)s LIMIT 1"""
 
-WALK: Final = "SELECT * FROM effectfence.{function}(%(namespace)s, %(hash)s) WHERE depth <= %(depth)s"
+WALK: Final = """
+SELECT * FROM effectfence.{function}(%(namespace)s, %(hash)s) WHERE depth <= %(depth)s
+ORDER BY depth, intent COLLATE "C", attempt"""
 
 OBSERVED: Final = """
 SELECT intent, attempt, observed FROM effectfence.certificate_ledger

@@ -1,6 +1,6 @@
 """Views and functions for people who read the record: auditors and operators. The migrations carry their own frozen copies.
 
-Views run with the rights of their owner, and the functions are SECURITY DEFINER, so that an auditor needs no right on a table.
+Views run with the rights of their owner, and the functions read views only, so that an auditor needs no right on a table.
 Nothing here is called by a verb.
 """
 
@@ -13,35 +13,32 @@ PATHS_SHOWN: Final = 32
 
 _WALKED: Final = """(depth integer, intent text, attempt integer, state text, certificate text, domain text, seq bigint,
   tool text, agent text, via text, through text, through_attempt integer, path text[])
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog ROWS 100
+LANGUAGE sql STABLE ROWS 100
+-- No option that would keep it from being merged into the query that calls it: what is not asked for is not looked up.
 AS $$
 WITH RECURSIVE steps AS (
   -- Each edge once. A day less 24 hours equals nothing, so that UNION meets an edge again whatever the depth: the number of
   -- days is the depth at which it was met first, and the walk is linear in the edges, through diamonds and shortcuts too.
   SELECT c.intent_key, c.attempt, CAST(NULL AS bytea) AS from_key, CAST(NULL AS integer) AS from_attempt,
          CAST(NULL AS text) AS via, interval '0' AS walked
-  FROM effectfence.certificates c WHERE c.namespace = $1 AND c.hash = $2
+  FROM effectfence.certificate_ledger c WHERE c.namespace = $1 AND c.hash = $2
   UNION
   SELECT g.{ahead}_key, g.{ahead}_attempt, s.intent_key, s.attempt, g.via, s.walked + interval '1 day -24 hours'
   FROM steps s CROSS JOIN LATERAL (
-    SELECT g.observed_key, g.observed_attempt, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.via
-    FROM effectfence.edges g
-    WHERE g.namespace = $1 AND g.{here}_key = s.intent_key AND g.{here_attempt} = s.attempt OFFSET 0) AS g
+    SELECT * FROM effectfence.observations g
+    WHERE g.namespace = $1 AND g.{here}_key = s.intent_key AND g.{here}_attempt = s.attempt OFFSET 0) AS g
 ),
 met AS MATERIALIZED (
   SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
          CAST(date_part('day', s.walked) AS integer) AS depth
   FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
 ),
-named AS MATERIALIZED (
-  SELECT m.*, e.intent, e.state, e.domain, e.seq, e.tool, e.agent
-  FROM met m
-  CROSS JOIN LATERAL (
-    SELECT e.intent, e.state, e.domain, e.seq, e.tool, e.agent FROM effectfence.effects e
-    WHERE e.namespace = $1 AND e.intent_key = m.intent_key AND e.attempt = m.attempt OFFSET 0) AS e
-),
 near AS MATERIALIZED (
-  SELECT n.intent_key, n.attempt, n.from_key, n.from_attempt, n.intent, n.depth FROM named n WHERE n.depth <= {shown}
+  SELECT m.intent_key, m.attempt, m.from_key, m.from_attempt, m.depth, h.intent
+  FROM met m CROSS JOIN LATERAL (
+    SELECT h.intent FROM effectfence.domain_history h
+    WHERE h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt OFFSET 0) AS h
+  WHERE m.depth <= {shown}
 ),
 ways AS (
   SELECT n.intent_key, n.attempt, n.depth, ARRAY[n.intent] AS path FROM near n WHERE n.depth = 0
@@ -49,31 +46,34 @@ ways AS (
   SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
   FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
 )
-SELECT n.depth, n.intent, n.attempt, n.state, c.hash, n.domain, n.seq, n.tool, n.agent, n.via, o.intent, n.from_attempt, w.path
-FROM named n
-LEFT JOIN LATERAL (
-  SELECT c.hash FROM effectfence.certificates c
-  WHERE c.namespace = $1 AND c.intent_key = n.intent_key AND c.attempt = n.attempt OFFSET 0) AS c ON true
-LEFT JOIN named o ON o.intent_key = n.from_key AND o.attempt = n.from_attempt
-LEFT JOIN ways w ON w.intent_key = n.intent_key AND w.attempt = n.attempt
-ORDER BY n.depth, n.intent COLLATE "C", n.attempt
+SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+       m.from_attempt, w.path
+FROM met m
+LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt
+LEFT JOIN effectfence.domain_history o ON o.namespace = $1 AND o.intent_key = m.from_key AND o.attempt = m.from_attempt
+LEFT JOIN ways w ON w.intent_key = m.intent_key AND w.attempt = m.attempt
 $$"""
 
 
-def _walk(*, ahead: str, here: str, here_attempt: str) -> str:
-    parts = {"ahead": ahead, "here": here, "here_attempt": here_attempt, "shown": str(PATHS_SHOWN)}
+def _walk(*, ahead: str, here: str) -> str:
     text = _WALKED
-    for name, value in parts.items():
+    for name, value in {"ahead": ahead, "here": here, "shown": str(PATHS_SHOWN)}.items():
         text = text.replace(f"{{{name}}}", value)
     return text
 
 
 LINEAGE: Final = "CREATE FUNCTION effectfence.lineage(namespace text, hash text) RETURNS TABLE " + _walk(
-    ahead="observed", here="intent", here_attempt="attempt"
+    ahead="observed", here="observer"
 )
 DEPENDENTS: Final = "CREATE FUNCTION effectfence.dependents(namespace text, hash text) RETURNS TABLE " + _walk(
-    ahead="observer", here="observed", here_attempt="observed_attempt"
+    ahead="observer", here="observed"
 )
+
+OBSERVATIONS: Final = """
+CREATE VIEW effectfence.observations AS
+SELECT g.namespace, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.observed_key, g.observed_attempt, g.via
+FROM effectfence.edges g
+"""
 
 UNRESOLVED: Final = f"""
 CREATE VIEW effectfence.unresolved AS
@@ -121,7 +121,7 @@ LEFT JOIN effectfence.certificates c
 DOMAIN_HISTORY: Final = """
 CREATE VIEW effectfence.domain_history AS
 SELECT e.namespace, e.domain, e.seq, e.intent, e.attempt, e.state, e.tool, e.agent, e.admitted_at, c.minted_at,
-       c.hash AS certificate, d.seq AS live_seq, e.domain_key
+       c.hash AS certificate, d.seq AS live_seq, e.domain_key, e.intent_key
 FROM effectfence.effects e
 LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = e.domain_key
 LEFT JOIN effectfence.certificates c
@@ -152,6 +152,7 @@ WHERE e.state = 'committed' AND NOT EXISTS (
 """
 
 VIEWS: Final = (
+    "observations",
     "unresolved",
     "attempts",
     "domain_history",
@@ -168,6 +169,8 @@ COMMENTS: Final = (
     'Everything that rests on a certificate, itself first; what is undecided or rolled back included'""",
     """COMMENT ON VIEW effectfence.unresolved IS
     'Every effect that was dispatched and is not decided: its age, holder, last renewal, and what it blocks'""",
+    """COMMENT ON VIEW effectfence.observations IS
+    'Who observed whom, by key: sha256 of the intent, and the attempt'""",
     """COMMENT ON VIEW effectfence.attempts IS
     'Every attempt: start, completion, causes in order, late evidence; completed_at is null while nobody has reported'""",
     """COMMENT ON VIEW effectfence.domain_history IS

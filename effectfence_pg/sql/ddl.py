@@ -68,14 +68,15 @@ REVOKED: Final = (
 )
 
 AUDIT: Final = (
-    audit_ddl.LINEAGE,
-    audit_ddl.DEPENDENTS,
+    audit_ddl.OBSERVATIONS,
     audit_ddl.UNRESOLVED,
     audit_ddl.ATTEMPTS,
     audit_ddl.DOMAIN_HISTORY,
     audit_ddl.LEDGER,
     CERTIFICATE_AUDIT,
     audit_ddl.MISSING,
+    audit_ddl.LINEAGE,
+    audit_ddl.DEPENDENTS,
     roles_ddl.GRANT_ROLES,
     roles_ddl.ISOLATE,
     roles_ddl.PRUNE,

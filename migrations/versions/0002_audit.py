@@ -28,100 +28,9 @@ BEGIN
     USING ERRCODE = 'insufficient_privilege';
 END
 $$""",
-    """CREATE FUNCTION effectfence.lineage(namespace text, hash text) RETURNS TABLE (depth integer, intent text, attempt integer, state text, certificate text, domain text, seq bigint,
-  tool text, agent text, via text, through text, through_attempt integer, path text[])
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog ROWS 100
-AS $$
-WITH RECURSIVE steps AS (
-  -- Each edge once. A day less 24 hours equals nothing, so that UNION meets an edge again whatever the depth: the number of
-  -- days is the depth at which it was met first, and the walk is linear in the edges, through diamonds and shortcuts too.
-  SELECT c.intent_key, c.attempt, CAST(NULL AS bytea) AS from_key, CAST(NULL AS integer) AS from_attempt,
-         CAST(NULL AS text) AS via, interval '0' AS walked
-  FROM effectfence.certificates c WHERE c.namespace = $1 AND c.hash = $2
-  UNION
-  SELECT g.observed_key, g.observed_attempt, s.intent_key, s.attempt, g.via, s.walked + interval '1 day -24 hours'
-  FROM steps s CROSS JOIN LATERAL (
-    SELECT g.observed_key, g.observed_attempt, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.via
-    FROM effectfence.edges g
-    WHERE g.namespace = $1 AND g.intent_key = s.intent_key AND g.attempt = s.attempt OFFSET 0) AS g
-),
-met AS MATERIALIZED (
-  SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
-         CAST(date_part('day', s.walked) AS integer) AS depth
-  FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
-),
-named AS MATERIALIZED (
-  SELECT m.*, e.intent, e.state, e.domain, e.seq, e.tool, e.agent
-  FROM met m
-  CROSS JOIN LATERAL (
-    SELECT e.intent, e.state, e.domain, e.seq, e.tool, e.agent FROM effectfence.effects e
-    WHERE e.namespace = $1 AND e.intent_key = m.intent_key AND e.attempt = m.attempt OFFSET 0) AS e
-),
-near AS MATERIALIZED (
-  SELECT n.intent_key, n.attempt, n.from_key, n.from_attempt, n.intent, n.depth FROM named n WHERE n.depth <= 32
-),
-ways AS (
-  SELECT n.intent_key, n.attempt, n.depth, ARRAY[n.intent] AS path FROM near n WHERE n.depth = 0
-  UNION ALL
-  SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
-  FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
-)
-SELECT n.depth, n.intent, n.attempt, n.state, c.hash, n.domain, n.seq, n.tool, n.agent, n.via, o.intent, n.from_attempt, w.path
-FROM named n
-LEFT JOIN LATERAL (
-  SELECT c.hash FROM effectfence.certificates c
-  WHERE c.namespace = $1 AND c.intent_key = n.intent_key AND c.attempt = n.attempt OFFSET 0) AS c ON true
-LEFT JOIN named o ON o.intent_key = n.from_key AND o.attempt = n.from_attempt
-LEFT JOIN ways w ON w.intent_key = n.intent_key AND w.attempt = n.attempt
-ORDER BY n.depth, n.intent COLLATE "C", n.attempt
-$$""",
-    """CREATE FUNCTION effectfence.dependents(namespace text, hash text) RETURNS TABLE (depth integer, intent text, attempt integer, state text, certificate text, domain text, seq bigint,
-  tool text, agent text, via text, through text, through_attempt integer, path text[])
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog ROWS 100
-AS $$
-WITH RECURSIVE steps AS (
-  -- Each edge once. A day less 24 hours equals nothing, so that UNION meets an edge again whatever the depth: the number of
-  -- days is the depth at which it was met first, and the walk is linear in the edges, through diamonds and shortcuts too.
-  SELECT c.intent_key, c.attempt, CAST(NULL AS bytea) AS from_key, CAST(NULL AS integer) AS from_attempt,
-         CAST(NULL AS text) AS via, interval '0' AS walked
-  FROM effectfence.certificates c WHERE c.namespace = $1 AND c.hash = $2
-  UNION
-  SELECT g.observer_key, g.observer_attempt, s.intent_key, s.attempt, g.via, s.walked + interval '1 day -24 hours'
-  FROM steps s CROSS JOIN LATERAL (
-    SELECT g.observed_key, g.observed_attempt, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.via
-    FROM effectfence.edges g
-    WHERE g.namespace = $1 AND g.observed_key = s.intent_key AND g.observed_attempt = s.attempt OFFSET 0) AS g
-),
-met AS MATERIALIZED (
-  SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
-         CAST(date_part('day', s.walked) AS integer) AS depth
-  FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
-),
-named AS MATERIALIZED (
-  SELECT m.*, e.intent, e.state, e.domain, e.seq, e.tool, e.agent
-  FROM met m
-  CROSS JOIN LATERAL (
-    SELECT e.intent, e.state, e.domain, e.seq, e.tool, e.agent FROM effectfence.effects e
-    WHERE e.namespace = $1 AND e.intent_key = m.intent_key AND e.attempt = m.attempt OFFSET 0) AS e
-),
-near AS MATERIALIZED (
-  SELECT n.intent_key, n.attempt, n.from_key, n.from_attempt, n.intent, n.depth FROM named n WHERE n.depth <= 32
-),
-ways AS (
-  SELECT n.intent_key, n.attempt, n.depth, ARRAY[n.intent] AS path FROM near n WHERE n.depth = 0
-  UNION ALL
-  SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
-  FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
-)
-SELECT n.depth, n.intent, n.attempt, n.state, c.hash, n.domain, n.seq, n.tool, n.agent, n.via, o.intent, n.from_attempt, w.path
-FROM named n
-LEFT JOIN LATERAL (
-  SELECT c.hash FROM effectfence.certificates c
-  WHERE c.namespace = $1 AND c.intent_key = n.intent_key AND c.attempt = n.attempt OFFSET 0) AS c ON true
-LEFT JOIN named o ON o.intent_key = n.from_key AND o.attempt = n.from_attempt
-LEFT JOIN ways w ON w.intent_key = n.intent_key AND w.attempt = n.attempt
-ORDER BY n.depth, n.intent COLLATE "C", n.attempt
-$$""",
+    """CREATE VIEW effectfence.observations AS
+SELECT g.namespace, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.observed_key, g.observed_attempt, g.via
+FROM effectfence.edges g""",
     """CREATE VIEW effectfence.unresolved AS
 -- What has a certificate is decided, and so is every attempt but the last: two indexes of keys leave the few rows to look at.
 -- No index holds the state: a change of state would have to write it, and every step would conflict with its neighbours.
@@ -161,7 +70,7 @@ LEFT JOIN effectfence.certificates c
   ON c.namespace = e.namespace AND c.intent_key = e.intent_key AND c.attempt = e.attempt""",
     """CREATE VIEW effectfence.domain_history AS
 SELECT e.namespace, e.domain, e.seq, e.intent, e.attempt, e.state, e.tool, e.agent, e.admitted_at, c.minted_at,
-       c.hash AS certificate, d.seq AS live_seq, e.domain_key
+       c.hash AS certificate, d.seq AS live_seq, e.domain_key, e.intent_key
 FROM effectfence.effects e
 LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = e.domain_key
 LEFT JOIN effectfence.certificates c
@@ -262,6 +171,90 @@ FROM effectfence.effects e
 WHERE e.state = 'committed' AND NOT EXISTS (
   SELECT FROM effectfence.certificates c
   WHERE c.namespace = e.namespace AND c.intent_key = e.intent_key AND c.attempt = e.attempt)""",
+    """CREATE FUNCTION effectfence.lineage(namespace text, hash text) RETURNS TABLE (depth integer, intent text, attempt integer, state text, certificate text, domain text, seq bigint,
+  tool text, agent text, via text, through text, through_attempt integer, path text[])
+LANGUAGE sql STABLE ROWS 100
+-- No option that would keep it from being merged into the query that calls it: what is not asked for is not looked up.
+AS $$
+WITH RECURSIVE steps AS (
+  -- Each edge once. A day less 24 hours equals nothing, so that UNION meets an edge again whatever the depth: the number of
+  -- days is the depth at which it was met first, and the walk is linear in the edges, through diamonds and shortcuts too.
+  SELECT c.intent_key, c.attempt, CAST(NULL AS bytea) AS from_key, CAST(NULL AS integer) AS from_attempt,
+         CAST(NULL AS text) AS via, interval '0' AS walked
+  FROM effectfence.certificate_ledger c WHERE c.namespace = $1 AND c.hash = $2
+  UNION
+  SELECT g.observed_key, g.observed_attempt, s.intent_key, s.attempt, g.via, s.walked + interval '1 day -24 hours'
+  FROM steps s CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.observations g
+    WHERE g.namespace = $1 AND g.observer_key = s.intent_key AND g.observer_attempt = s.attempt OFFSET 0) AS g
+),
+met AS MATERIALIZED (
+  SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
+         CAST(date_part('day', s.walked) AS integer) AS depth
+  FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
+),
+near AS MATERIALIZED (
+  SELECT m.intent_key, m.attempt, m.from_key, m.from_attempt, m.depth, h.intent
+  FROM met m CROSS JOIN LATERAL (
+    SELECT h.intent FROM effectfence.domain_history h
+    WHERE h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt OFFSET 0) AS h
+  WHERE m.depth <= 32
+),
+ways AS (
+  SELECT n.intent_key, n.attempt, n.depth, ARRAY[n.intent] AS path FROM near n WHERE n.depth = 0
+  UNION ALL
+  SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
+  FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
+)
+SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+       m.from_attempt, w.path
+FROM met m
+LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt
+LEFT JOIN effectfence.domain_history o ON o.namespace = $1 AND o.intent_key = m.from_key AND o.attempt = m.from_attempt
+LEFT JOIN ways w ON w.intent_key = m.intent_key AND w.attempt = m.attempt
+$$""",
+    """CREATE FUNCTION effectfence.dependents(namespace text, hash text) RETURNS TABLE (depth integer, intent text, attempt integer, state text, certificate text, domain text, seq bigint,
+  tool text, agent text, via text, through text, through_attempt integer, path text[])
+LANGUAGE sql STABLE ROWS 100
+-- No option that would keep it from being merged into the query that calls it: what is not asked for is not looked up.
+AS $$
+WITH RECURSIVE steps AS (
+  -- Each edge once. A day less 24 hours equals nothing, so that UNION meets an edge again whatever the depth: the number of
+  -- days is the depth at which it was met first, and the walk is linear in the edges, through diamonds and shortcuts too.
+  SELECT c.intent_key, c.attempt, CAST(NULL AS bytea) AS from_key, CAST(NULL AS integer) AS from_attempt,
+         CAST(NULL AS text) AS via, interval '0' AS walked
+  FROM effectfence.certificate_ledger c WHERE c.namespace = $1 AND c.hash = $2
+  UNION
+  SELECT g.observer_key, g.observer_attempt, s.intent_key, s.attempt, g.via, s.walked + interval '1 day -24 hours'
+  FROM steps s CROSS JOIN LATERAL (
+    SELECT * FROM effectfence.observations g
+    WHERE g.namespace = $1 AND g.observed_key = s.intent_key AND g.observed_attempt = s.attempt OFFSET 0) AS g
+),
+met AS MATERIALIZED (
+  SELECT DISTINCT ON (s.intent_key, s.attempt) s.intent_key, s.attempt, s.from_key, s.from_attempt, s.via,
+         CAST(date_part('day', s.walked) AS integer) AS depth
+  FROM steps s ORDER BY s.intent_key, s.attempt, CAST(date_part('day', s.walked) AS integer), s.from_key, s.from_attempt
+),
+near AS MATERIALIZED (
+  SELECT m.intent_key, m.attempt, m.from_key, m.from_attempt, m.depth, h.intent
+  FROM met m CROSS JOIN LATERAL (
+    SELECT h.intent FROM effectfence.domain_history h
+    WHERE h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt OFFSET 0) AS h
+  WHERE m.depth <= 32
+),
+ways AS (
+  SELECT n.intent_key, n.attempt, n.depth, ARRAY[n.intent] AS path FROM near n WHERE n.depth = 0
+  UNION ALL
+  SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
+  FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
+)
+SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+       m.from_attempt, w.path
+FROM met m
+LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt
+LEFT JOIN effectfence.domain_history o ON o.namespace = $1 AND o.intent_key = m.from_key AND o.attempt = m.from_attempt
+LEFT JOIN ways w ON w.intent_key = m.intent_key AND w.attempt = m.attempt
+$$""",
     """CREATE FUNCTION effectfence.grant_roles() RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
@@ -298,7 +291,7 @@ BEGIN
     GRANT UPDATE (state, version, lease_expires_at, renewed_at, executed_at, commit_asked, result, failure, reason, last_operation, vector_clock, read_set, read_keys, read_seqs, observing) ON effectfence.effects TO effectfence_operator;
     GRANT UPDATE (attempt, version) ON effectfence.intents TO effectfence_operator;
     GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) TO effectfence_operator;
-    GRANT SELECT ON effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates TO effectfence_operator;
+    GRANT SELECT ON effectfence.observations, effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates TO effectfence_operator;
     GRANT EXECUTE ON FUNCTION effectfence.lineage(text, text), effectfence.dependents(text, text) TO effectfence_operator;
     IF to_regclass('effectfence.alembic_version') IS NOT NULL THEN
       GRANT SELECT ON effectfence.alembic_version TO effectfence_operator;
@@ -315,7 +308,7 @@ BEGIN
     END IF;
     GRANT USAGE ON SCHEMA effectfence TO effectfence_auditor;
     GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) TO effectfence_auditor;
-    GRANT SELECT ON effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates TO effectfence_auditor;
+    GRANT SELECT ON effectfence.observations, effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates TO effectfence_auditor;
     GRANT EXECUTE ON FUNCTION effectfence.lineage(text, text), effectfence.dependents(text, text) TO effectfence_auditor;
     IF to_regclass('effectfence.alembic_version') IS NOT NULL THEN
       GRANT SELECT ON effectfence.alembic_version TO effectfence_auditor;
@@ -395,6 +388,8 @@ $$""",
     'Everything that rests on a certificate, itself first; what is undecided or rolled back included'""",
     """COMMENT ON VIEW effectfence.unresolved IS
     'Every effect that was dispatched and is not decided: its age, holder, last renewal, and what it blocks'""",
+    """COMMENT ON VIEW effectfence.observations IS
+    'Who observed whom, by key: sha256 of the intent, and the attempt'""",
     """COMMENT ON VIEW effectfence.attempts IS
     'Every attempt: start, completion, causes in order, late evidence; completed_at is null while nobody has reported'""",
     """COMMENT ON VIEW effectfence.domain_history IS
@@ -426,7 +421,7 @@ $$""",
         USING (namespace = (SELECT current_setting('effectfence.namespace', true)))""",
     """CREATE POLICY tenants ON effectfence.transitions
         USING (namespace = (SELECT current_setting('effectfence.namespace', true)))""",
-    """REVOKE ALL ON effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates FROM PUBLIC""",
+    """REVOKE ALL ON effectfence.observations, effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates FROM PUBLIC""",
     """REVOKE ALL ON FUNCTION effectfence.lineage(text, text), effectfence.dependents(text, text) FROM PUBLIC""",
     """REVOKE ALL ON FUNCTION effectfence.grant_roles(), effectfence.isolate_namespaces(boolean),
     effectfence.prune(interval, integer) FROM PUBLIC""",
@@ -522,15 +517,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for view in (
-        "missing_certificates",
-        "certificate_audit",
-        "certificate_ledger",
-        "domain_history",
-        "attempts",
-        "unresolved",
-    ):
-        op.execute(f"DROP VIEW effectfence.{view}")
     for function in (
         "prune(interval, integer)",
         "isolate_namespaces(boolean)",
@@ -539,6 +525,16 @@ def downgrade() -> None:
         "lineage(text, text)",
     ):
         op.execute(f"DROP FUNCTION effectfence.{function}")
+    for view in (
+        "missing_certificates",
+        "certificate_audit",
+        "certificate_ledger",
+        "domain_history",
+        "attempts",
+        "unresolved",
+        "observations",
+    ):
+        op.execute(f"DROP VIEW effectfence.{view}")
     for table in TABLES:
         op.execute(f"ALTER TABLE effectfence.{table} DISABLE ROW LEVEL SECURITY")
         for policy in ("tenants", "operators"):

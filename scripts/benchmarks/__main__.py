@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks import core, storm, threads, wal
+from benchmarks import audit, core, storm, threads, wal
 from benchmarks.databases import own_database
 from benchmarks.report import as_json, as_table, facts_of
 from benchmarks.results import QUICK, BenchFailedError, Group, Result, Scale
@@ -24,6 +24,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "threads": threads.measure,
     "storm": storm.measure,
     "wal": wal.measure,
+    "audit": audit.measure,
 }
 """Every group, in the order they run; another one adds itself in one line."""
 

@@ -106,6 +106,8 @@ class Scale:
         attempts: Attempts of the storm.
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
+        audited_certificates: Certificates that are recomputed.
+        chain_effects: How many of them observed each other one by one.
     """
 
     repetitions: int = 5
@@ -119,6 +121,8 @@ class Scale:
     attempts: int = 1000
     storm_processes: int = 4
     storm_threads: int = 25
+    audited_certificates: int = 100_000
+    chain_effects: int = 10_000
 
 
 QUICK: Final = Scale(
@@ -131,6 +135,8 @@ QUICK: Final = Scale(
     stored_intents=100,
     attempts=100,
     storm_processes=2,
+    audited_certificates=2_000,
+    chain_effects=500,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -16,7 +16,7 @@ def walk(world: World, function: str, hash_: str) -> list[Any]:
     with world.engine.connect() as connection:
         return list(
             connection.execute(
-                sa.text(f"SELECT * FROM effectfence.{function}(:namespace, :hash)"),
+                sa.text(f"SELECT * FROM effectfence.{function}(:namespace, :hash) ORDER BY depth, intent, attempt"),
                 {"namespace": world.namespace, "hash": hash_},
             )
         )

@@ -14,7 +14,7 @@ from tests.support.servers import Databases, libpq_url
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOBODY_LISTENS = "postgresql://somebody:secret@127.0.0.1:1/nothing"
-GROUPS = ["core", "threads", "storm", "wal"]
+GROUPS = ["core", "threads", "storm", "wal", "audit"]
 
 
 @pytest.fixture
@@ -44,6 +44,8 @@ def test_every_group_gives_its_figures_as_one_json_object(
         attempts=20,
         storm_processes=1,
         storm_threads=3,
+        audited_certificates=40,
+        chain_effects=20,
     )
     assert bench.run(GROUPS, tiny, databases.admin_url, json=True) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -57,6 +59,8 @@ def test_every_group_gives_its_figures_as_one_json_object(
         assert results["core", "replay", mode]["floor"] == "floor: SELECT"
         assert results["threads", "distinct intents, 10 stored", mode]["target"] == ">= 45 %"
         assert results["storm", "20 attempts: executions", mode]["value"] == 1
+    assert results["audit", "lineage: depth", "on"]["target"] == "<= 3.0"
+    assert results["audit", "verify in SQL", "on"]["per_second"] > 0
     for one in results.values():
         if one["unit"] == "us":
             assert one["median_us"] > 0

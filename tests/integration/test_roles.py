@@ -115,7 +115,7 @@ def test_an_auditor_reads_every_view_and_walks_and_sees_no_table(engine: sa.Engi
     parent = world.commit("base")
     child = world.commit(parent=parent.hash)
     views = all_of(engine, "SELECT viewname FROM pg_views WHERE schemaname = 'effectfence'")
-    assert len(views) == 6
+    assert len(views) == 7
     with acting_as(engine, "effectfence_auditor") as acting:
         for view in views:
             assert one(acting, f"SELECT count(*) FROM effectfence.{view} WHERE namespace = '{world.namespace}'") >= 0
