@@ -18,6 +18,8 @@ CLOCK_SECONDS: Final = 5.0
 HOT_PER_SECOND: Final = 5.0
 """Numbers a second in one domain from which readers of it are refused often."""
 SAMPLED_NUMBERS: Final = 200
+LEAST_NUMBERS: Final = 20
+"""Fewer say nothing about a rate."""
 SOON_SECONDS: Final = 10.0
 LONG_SECONDS: Final = 60.0
 DEAD_ROWS: Final = 10_000
@@ -114,7 +116,7 @@ def _leases(reader: Reader) -> Finding:
 
 def _hot_domains(reader: Reader) -> Finding:
     found = rows(reader, audit.HOT_DOMAINS, {"limit": 20, "sample": SAMPLED_NUMBERS})
-    hot = [dict(row) for row in found if row["per_second"] >= HOT_PER_SECOND]
+    hot = [dict(row) for row in found if row["per_second"] >= HOT_PER_SECOND and row["numbers"] >= LEAST_NUMBERS]
     named = ", ".join(
         f"{row['domain']!r} of {row['namespace']!r} ({row['per_second']:.0f} numbers/s)" for row in hot[:5]
     )

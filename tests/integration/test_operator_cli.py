@@ -267,7 +267,9 @@ def test_stats_count_what_is_on_record(shop: World) -> None:
 
 
 def test_doctor_looks_at_everything(shop: World) -> None:
-    found = facts(shop, "doctor")
+    # The private server of a test run does without fsync, and is told what that means.
+    durable = one(shop.engine, "SELECT current_setting('fsync')") == "on"
+    found = facts(shop, "doctor", status=DONE if durable else NO)
     names = [check["name"] for check in found["checks"]]
     assert names == [
         "schema",
@@ -281,7 +283,8 @@ def test_doctor_looks_at_everything(shop: World) -> None:
         "bloat",
         "long_transactions",
     ]
-    assert found["level"] == "warn"
+    assert found["level"] == ("warn" if durable else "fail")
+    assert {check["name"] for check in found["checks"] if check["level"] != "ok"} <= {"leases", "durability"}
     leases = next(check for check in found["checks"] if check["name"] == "leases")
     assert leases["facts"]["expired"] == 1
     assert "sweep" in leases["detail"]
@@ -291,7 +294,7 @@ def test_doctor_looks_at_everything(shop: World) -> None:
 def test_doctor_names_a_hot_domain_missing_grants_and_a_server_that_forgets(migrated_database: str) -> None:
     engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
     world = World(engine, "shop")
-    for number in range(6):
+    for number in range(22):
         world.commit(f"hot:{number}", domain="hot")
     change(engine, "UPDATE effectfence.effects SET admitted_at = clock_timestamp() + seq * interval '10 ms'")
     change(engine, "REVOKE SELECT ON effectfence.certificate_audit FROM effectfence_auditor")
