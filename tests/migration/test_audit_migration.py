@@ -8,9 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from effectfence_pg import migrate
+from effectfence_pg.embedded import private_server
 from effectfence_pg.sql.roles_ddl import ROLES
 from effectfence_pg.sql.tables import metadata
 from tests.support.catalogue import catalogue
+from tests.support.roles import acting_as
 from tests.support.rows import all_of, one
 from tests.support.servers import Databases
 from tests.support.world import World
@@ -82,6 +84,29 @@ def test_an_owner_who_may_not_create_roles_migrates_and_is_told_what_to_run(data
         databases.drop(url)
         with databases._admin() as connection:
             connection.execute(f'DROP ROLE "owner_of_{name}"')
+
+
+def test_roles_that_nobody_could_create_come_later_and_go_with_the_last_database_that_uses_them() -> None:
+    with private_server(temporary=True) as server:
+        admin = sa.create_engine(server.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.exec_driver_sql("CREATE ROLE owner")
+            connection.exec_driver_sql("CREATE DATABASE ours OWNER owner")
+        ours = sa.make_url(server.url).set(database="ours")
+        owner = sa.create_engine(ours.update_query_dict({"options": "-c role=owner"}), poolclass=sa.NullPool)
+        known = "SELECT array_agg(rolname::text ORDER BY rolname) FROM pg_roles WHERE rolname LIKE 'effectfence\\_%'"
+        migrate.upgrade(owner.url)
+        assert one(admin, known) is None
+        World(owner, "tenant").commit()
+        with admin.connect() as connection:
+            for role in ROLES:
+                connection.exec_driver_sql(f"CREATE ROLE {role}")
+        with owner.begin() as connection:
+            assert connection.scalar(sa.text("SELECT effectfence.grant_roles()")) == list(ROLES)
+        with acting_as(sa.create_engine(ours), "effectfence_app") as app:
+            World(app, "tenant").commit("as the application")
+        migrate.downgrade(ours, drop_certificates=True)
+        assert one(admin, known) is None
 
 
 @pytest.mark.parametrize("table", [table.name for table in metadata.sorted_tables])
