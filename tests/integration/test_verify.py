@@ -31,6 +31,7 @@ def recorded(databases: Databases, template_database: str) -> Iterator[str]:
     world.commit("charge", parent=plan.hash, observes=("quote",))
     world.commit("leaf")
     world.commit("other", args={"cents": 1})
+    world.commit("config again", domain="of:config")
     world.put("failed", "unknown")
     yield url
     engine.dispose()
@@ -83,6 +84,7 @@ MUTATIONS: dict[str, tuple[str, str | None, str]] = {
     "an edge, sent elsewhere": (f"UPDATE effectfence.edges SET observed_key = {KEY.format('leaf')} WHERE intent_key = {KEY.format('config')}", "config", "parent"),
     "an edge, added to what knew nothing": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('leaf')}, 1, {KEY.format('charge')}, 1, 'observes')", "leaf", "edges"),
     "an edge, added to what rests on something": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('config')}, 1, {KEY.format('charge')}, 1, 'observes')", "config", "clock"),
+    "an edge of a read set, to what came after it": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('plan')}, 1, {KEY.format('config again')}, 1, 'read_set')", "plan", "edges"),
     "an edge to what never happened": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('charge')}, 1, {KEY.format('unknown')}, 1, 'observes')", "charge", "closure"),
     "the order in time": (update("certificates", "minted_at = minted_at - interval '1 day'", "leaf"), "leaf", "record"),
     "the transition that minted it": (f"DELETE FROM effectfence.transitions WHERE intent_key = {KEY.format('leaf')} AND to_state = 'committed'", "leaf", "record"),
@@ -93,7 +95,7 @@ MUTATIONS: dict[str, tuple[str, str | None, str]] = {
 
 def test_what_nobody_touched_holds(mallory: Reader) -> None:
     wrong, findings = found(mallory)
-    assert (wrong, findings.missing, findings.certificates, findings.holds) == ({}, [], 6, True)
+    assert (wrong, findings.missing, findings.certificates, findings.holds) == ({}, [], 7, True)
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)
@@ -158,7 +160,7 @@ def test_a_leaf_that_was_deleted_everywhere_is_found_against_an_earlier_export(m
     assert found(mallory)[1].holds, "nothing that is left says that it was ever there"
     _, findings = found(mallory, against=ledger.Earlier(earlier))
     assert findings.against is not None
-    assert (findings.against["certificates"], findings.against["missing_count"]) == (6, 1)
+    assert (findings.against["certificates"], findings.against["missing_count"]) == (7, 1)
     assert findings.against["missing"][0]["intent"] == "leaf"
     assert not findings.holds
 
@@ -182,7 +184,7 @@ def test_what_was_minted_since_an_export_is_no_mismatch(mallory: Reader) -> None
     for line in entries:
         facts = ledger._parsed(line, 0)
         total.add(facts["namespace"], facts["hash"])
-    text = "\n".join([*entries, f'{{"ledger": {{"certificates": 5, "digest": "{total.total().digest}"}}}}']) + "\n"
+    text = "\n".join([*entries, f'{{"ledger": {{"certificates": 6, "digest": "{total.total().digest}"}}}}']) + "\n"
     assert found(mallory, against=ledger.Earlier(io.StringIO(text, newline="\n")))[1].holds
 
 
@@ -211,4 +213,4 @@ def test_bytes_that_are_no_certificate_at_all_are_named_and_stop_nothing(mallory
     mallory.execute("UPDATE effectfence.certificates SET body = %s WHERE intent_key = sha256('leaf')", [bytes_])
     wrong, findings = found(mallory)
     assert {"hash", "canonical", "columns"} <= wrong["leaf"]
-    assert findings.certificates == 6
+    assert findings.certificates == 7
