@@ -20,6 +20,7 @@ NOT_RAISED_YET = {"branch_decided", "unknown_branch", "closure_too_large"}
 """They belong to branches and promotion."""
 
 OF_THE_DATABASE = {
+    "permission_denied",
     "database_unavailable",
     "database_encoding_error",
     "schema_version_error",
