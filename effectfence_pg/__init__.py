@@ -3,6 +3,9 @@
 Exactly one attempt runs the side effect; everybody else gets its recorded outcome or a refusal they can act on.
 """
 
+from effectfence_pg.async_fence import AsyncFence
+from effectfence_pg.async_repository import AsyncFenceRepository
+from effectfence_pg.current import CurrentEffect, current_effect
 from effectfence_pg.errors import (
     AttemptMismatch,
     Blocker,
@@ -27,6 +30,7 @@ from effectfence_pg.errors import (
     ReadSetStale,
     ReadSetUnsettled,
     ResultNotRecordable,
+    ResultNotReplayable,
     RetriesExhausted,
     SchemaVersionError,
     SerializationConflict,
@@ -38,7 +42,11 @@ from effectfence_pg.errors import (
     UnsettledEntry,
 )
 from effectfence_pg.fence import Fence
+from effectfence_pg.messages import tool_message
+from effectfence_pg.naming import DerivedIntentWarning
+from effectfence_pg.proof import never_sent
 from effectfence_pg.repository import FenceRepository, is_retryable
+from effectfence_pg.runs import DidNotHappen, Happened, Ran
 from effectfence_pg.values import (
     Aborted,
     AbortEffect,
@@ -71,6 +79,8 @@ from effectfence_pg.values import (
 __all__ = [
     "AbortEffect",
     "Aborted",
+    "AsyncFence",
+    "AsyncFenceRepository",
     "AttemptMismatch",
     "Basis",
     "Blocker",
@@ -82,8 +92,11 @@ __all__ = [
     "CommitConflict",
     "Committed",
     "Compensation",
+    "CurrentEffect",
     "DatabaseEncodingError",
     "DatabaseUnavailable",
+    "DerivedIntentWarning",
+    "DidNotHappen",
     "DomainRace",
     "EffectCert",
     "EffectRequest",
@@ -95,6 +108,7 @@ __all__ = [
     "FenceRepository",
     "FenceStats",
     "Fresh",
+    "Happened",
     "Held",
     "IntentFailed",
     "IntentInFlight",
@@ -110,11 +124,13 @@ __all__ = [
     "Pending",
     "PermissionDenied",
     "PreparedEffect",
+    "Ran",
     "ReadSetEntry",
     "ReadSetStale",
     "ReadSetUnsettled",
     "Replay",
     "ResultNotRecordable",
+    "ResultNotReplayable",
     "RetriesExhausted",
     "RolledBack",
     "SchemaVersionError",
@@ -129,5 +145,8 @@ __all__ = [
     "VectorClock",
     "certificate_body",
     "certificate_hash",
+    "current_effect",
     "is_retryable",
+    "never_sent",
+    "tool_message",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 E_ = TypeVar("E_", bound="StrEnum")
 
 MAX_REASON_BYTES = 16_384
+NULL: Final = object()
+"""In place of a result that is JSON's null, where None says that no result is given."""
 MAX_ATTEMPT = 2**31 - 1
 
 
@@ -76,7 +78,6 @@ class Calls:
         return Admission(
             request=request,
             namespace=self.namespace,
-            token=uuid4(),
             lease_seconds=request.lease_seconds or self.config.lease_seconds,
             on_lease_expiry=request.on_lease_expiry or self.config.on_lease_expiry,
             read_set=effective_read_set(request),
@@ -108,8 +109,10 @@ class Calls:
             text = canonical_json(to_json_value(result, field="result"))
         except InvalidRequest as error:
             raise ResultNotRecordable(intent=intent, reason=str(error)) from error
-        if len(text.encode()) > self.config.max_result_bytes:
-            raise ResultNotRecordable(intent=intent, reason=f"it is longer than {self.config.max_result_bytes} bytes")
+        limit = self.config.max_result_bytes
+        # The text never has fewer bytes than characters, and at most four for each.
+        if len(text) * 4 > limit and len(text.encode()) > limit:
+            raise ResultNotRecordable(intent=intent, reason=f"it is longer than {limit} bytes")
         return text
 
     def abort(self, given: PreparedEffect | Mapping[str, Any], reason: str, effect: str) -> Operation[RolledBack]:
@@ -236,7 +239,7 @@ class Calls:
         record = canonical_json({"basis": known, "evidence": shown, "outcome": judged.value})
         if len(record.encode()) > self.config.max_args_bytes:
             raise InvalidRequest(field="evidence", reason=f"is longer than {self.config.max_args_bytes} bytes")
-        text = None if result is None else self._result(intent, result)
+        text = None if result is None else self._result(intent, None if result is NULL else result)
         judgement = Judgement(intent=intent, attempt=attempt, outcome=judged, result=text, operation=uuid4())
         return verbs.reconcile(
             judgement,
@@ -291,19 +294,22 @@ def patience(value: Any, field: str) -> float:
 
 
 class Recent:
-    """The keys seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
+    """The intents seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._keys: dict[bytes, None] = {}
+        self._keys: dict[bytes, bool] = {}
         self._lock = Lock()
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._keys
+    def get(self, key: bytes) -> bool | None:
+        """Whether its certificate was seen; None when the intent was not."""
+        return self._keys.get(key)
 
-    def add(self, key: bytes) -> None:
-        """Remember a key; the one that came first is forgotten."""
+    def add(self, key: bytes, *, sealed: bool = False) -> None:
+        """Remember an intent; the one that came first is forgotten."""
+        if self._keys.get(key) == sealed:
+            return
         with self._lock:
-            self._keys[key] = None
+            self._keys[key] = sealed
             if len(self._keys) > self._limit:
                 del self._keys[next(iter(self._keys))]

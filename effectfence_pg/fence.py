@@ -2,86 +2,57 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import Counter
+import asyncio
+import functools
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from sqlalchemy import Engine, exc, text
+from sqlalchemy import Engine, exc
 
-from effectfence_pg import telemetry
-from effectfence_pg.calls import Calls, Recent, patience
+from effectfence_pg import admissions, telemetry
+from effectfence_pg.admissions import Memory
+from effectfence_pg.async_transactions import adrive
+from effectfence_pg.callers import Callers
+from effectfence_pg.calls import Calls
+from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_engine
-from effectfence_pg.errors import (
-    ClosurePending,
-    DatabaseEncodingError,
-    DatabaseUnavailable,
-    FenceError,
-    IntentFailed,
-    IntentInFlight,
-    IntentMismatch,
-    ReadSetUnsettled,
-)
-from effectfence_pg.migrate import current, require_version
-from effectfence_pg.sql import verbs
+from effectfence_pg.errors import DatabaseUnavailable
+from effectfence_pg.keeping import thread_keeper
+from effectfence_pg.migrate import require_usable
+from effectfence_pg.performing import Performer
+from effectfence_pg.repository import FenceRepository
+from effectfence_pg.runs import Desk
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps
-from effectfence_pg.values import ClosureMode, FenceStats, Fresh, Held
+from effectfence_pg.together import rounds, together
+from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps, translate
+from effectfence_pg.waiting import apause, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from sqlalchemy import URL
+    from sqlalchemy import URL, Connection
 
+    from effectfence_pg.current import CurrentEffect
+    from effectfence_pg.errors import FenceError
+    from effectfence_pg.leases import Lease
+    from effectfence_pg.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
         EffectRequest,
         FenceConfig,
+        FenceStats,
+        Fresh,
+        Held,
         PreparedEffect,
         Replay,
     )
 
 T = TypeVar("T")
-
-_PATIENT = (IntentInFlight, ReadSetUnsettled)
-_ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
-
-RECENT_INTENTS = 10_000
-"""Intents that this process has seen on record; the next call for one of them looks before it claims."""
+R = TypeVar("R")
 
 
-def waiting(
-    make: Callable[[], Operation[T]],
-    patience_seconds: float,
-    undecided: tuple[type[FenceError], ...],
-    config: FenceConfig,
-) -> Steps[T]:
-    """Run an operation; while it answers that something is undecided, ask again until the patience is over.
-
-    Raises:
-        FenceError: The last answer.
-    """
-    ends = time.monotonic() + patience_seconds
-    pause = config.poll_initial_seconds
-    while True:
-        try:
-            return (yield from steps(make(), config.retry_deadline_seconds))
-        except undecided as error:
-            left = ends - time.monotonic()
-            if left <= 0 or _never(error):
-                raise
-            yield Pause(min(pause, left))
-            pause = min(pause * 2, config.poll_max_seconds)
-
-
-def _never(error: FenceError) -> bool:
-    """Whether waiting is of no use: what was read before it settled stays refused, whatever becomes of it."""
-    return isinstance(error, ReadSetUnsettled) and any(not entry.blockers for entry in error.entries)
-
-
-class Fence(Surface):
+class Fence(Callers, Surface):
     """Decides which attempt runs a side effect.
 
     Args:
@@ -105,10 +76,8 @@ class Fence(Surface):
         tenant = namespace if self._calls.config.row_security else None
         self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
-        self._recent = Recent(RECENT_INTENTS)
-        self._counts: Counter[str] = Counter()
-        self._retries = 0
-        self._lock = threading.Lock()
+        self._memory = Memory()
+        self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
     def close(self) -> None:
         """Close the engine, if this fence made it."""
@@ -140,23 +109,7 @@ class Fence(Surface):
             IntentMismatch, IntentInFlight, IntentFailed, UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent,
             DomainRace: The gate that refused; nothing was changed.
         """
-        patience_seconds = patience(wait_seconds, "wait_seconds")
-        call = self._calls.admission(request)
-        key = call.request.intent_key
-        try:
-            verdict = self._drive(
-                waiting(lambda: verbs.prepare(call, known=key in self._recent), patience_seconds, _PATIENT, self.config)
-            )
-        except _ON_RECORD as error:
-            self._recent.add(key)
-            self._count(error.code)
-            raise
-        except FenceError as error:
-            self._count(error.code)
-            raise
-        self._recent.add(key)
-        self._count("admitted" if isinstance(verdict, Fresh) else "replayed")
-        return verdict
+        return self._drive(admissions.prepare(self._calls, self._memory, request, wait_seconds))
 
     def commit(
         self,
@@ -182,32 +135,66 @@ class Fence(Surface):
             ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
             ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
         """
-        timeout = patience(timeout_seconds, "timeout_seconds")
-        operation = self._calls.commit(prepared, result, closure)
-        patience_seconds = timeout if closure == ClosureMode.WAIT else 0.0
-        return self._drive(waiting(lambda: operation, patience_seconds, (ClosurePending,), self.config))
+        return self._drive(
+            admissions.commit(
+                self._calls, self._memory, prepared, result, closure=closure, timeout_seconds=timeout_seconds
+            )
+        )
+
+    def run_in_transaction(
+        self, request: EffectRequest | Mapping[str, Any], function: Callable[[Connection], R]
+    ) -> Ran[R]:
+        """Prepare, `function(connection)` and commit in one SERIALIZABLE transaction, retried as a whole.
+
+        For effects that live in the same database: they happen exactly once, and no outcome is ever unknown. A crash, an error
+        of the function and a refusal leave nothing at all.
+
+        Args:
+            request: What to do.
+            function: Writes through the connection and returns the result. It may be called again after a conflict, which has
+                undone what it wrote; it neither commits nor does anything outside of this database.
+
+        Raises:
+            FenceError: The refusal of prepare or commit.
+            RetriesExhausted: Conflicts outlasted the deadline.
+            BaseException: What the function raised.
+        """
+        taken = rounds(self.config.retry_deadline_seconds)
+        return drive(taken, lambda _: self._round(request, function), self._pause)
+
+    def _round(self, request: EffectRequest | Mapping[str, Any], function: Callable[[Connection], R]) -> Ran[R]:
+        if not self._checked:
+            self._check_database()
+        with self._connected() as connection, connection.begin():
+            if self.config.row_security:
+                connection.execute(NAME_TENANT, {"namespace": self.namespace})
+            repository = FenceRepository(connection, namespace=self.namespace, config=self.config)
+
+            def call(effect: CurrentEffect) -> R:
+                with Entered(effect):
+                    return function(connection)
+
+            return repository.together(together(self._calls, request, call))
+
+    def _connected(self) -> Connection:
+        try:
+            return self.engine.connect().execution_options(isolation_level="SERIALIZABLE")
+        except exc.DBAPIError as error:
+            raise translate(error) from error
 
     def stats(self) -> FenceStats:
         """What this fence saw: admitted, replayed, refused by cause, prevented. Durable figures are in transitions."""
-        with self._lock:
-            counts = dict(self._counts)
-        admitted, replayed = counts.pop("admitted", 0), counts.pop("replayed", 0)
-        return FenceStats(admitted=admitted, replayed=replayed, refused=counts)
+        return self._memory.stats()
 
     @property
     def retries(self) -> int:
         """Transactions that this fence ran again, after a serialization conflict or a lost connection."""
-        return self._retries
+        return self._memory.retries
 
     def _pause(self, asked: Pause) -> None:
         if asked.retry:
-            with self._lock:
-                self._retries += 1
-        time.sleep(asked.seconds)
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self._counts[what] += 1
+            self._memory.count_retry()
+        pause(asked)
 
     def _run(self, operation: Operation[T]) -> T:
         return self._drive(steps(operation, self.config.retry_deadline_seconds))
@@ -219,16 +206,39 @@ class Fence(Surface):
             running = telemetry.told(running, self.namespace)
         return drive(running, self._execute, self._pause)
 
+    def renew_within(self, operation: Operation[dict[int, FenceError]], seconds: float) -> dict[int, FenceError]:
+        """Run a renewal, and give up after so many seconds."""
+        return self._drive(steps(operation, min(seconds, self.config.retry_deadline_seconds)))
+
+    def _keep(self, prepared: PreparedEffect) -> Lease:
+        return thread_keeper().keep(self, prepared, prepared.lease_seconds * self.config.renewal_fraction)
+
+    @functools.cached_property
+    def _performer(self) -> Performer:
+        return Performer(self._adrive, self._apause)
+
+    async def _apause(self, asked: Pause) -> None:
+        if asked.retry:
+            self._memory.count_retry()
+        await apause(asked)
+
+    async def _adrive(self, running: Steps[T], pause: Callable[[Pause], Awaitable[None]]) -> T:
+        """Pauses are awaited and executions are not: the loop is free meanwhile, and a waiter takes no thread."""
+        if not self._checked:
+            await asyncio.to_thread(self._check_database)
+        running = telemetry.told(running, self.namespace) if telemetry.wanted() else running
+        return await adrive(running, functools.partial(asyncio.to_thread, self._execute), pause)
+
     def _check_database(self) -> None:
         """Once per fence: is this a database that this library can work with."""
         try:
             with self.engine.connect() as connection:
-                encoding = connection.scalar(text("SELECT getdatabaseencoding()"))
-                found = current(connection)
+                require_usable(connection)
         except (exc.OperationalError, exc.TimeoutError) as error:
             reason = str(getattr(error, "orig", None) or error)
             raise DatabaseUnavailable(reason=reason.partition("\n")[0]) from error
-        if encoding != "UTF8":
-            raise DatabaseEncodingError(encoding=str(encoding))
-        require_version(found)
         self._checked = True
+
+
+def _let_go(lease: Lease) -> None:
+    thread_keeper().let_go(lease)

@@ -10,7 +10,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, NullPool, create_engine, exc, text
 
-from effectfence_pg.errors import DatabaseUnavailable, SchemaVersionError
+from effectfence_pg.errors import DatabaseEncodingError, DatabaseUnavailable, SchemaVersionError
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql.statistics import FIRST_STATISTICS
 from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
@@ -80,6 +80,20 @@ def current(connection: Connection) -> str | None:
     if not known:
         return None
     return connection.scalar(text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))  # noqa: S608 (a constant)
+
+
+def require_usable(connection: Connection) -> None:
+    """Refuse a database that this library cannot work with.
+
+    Raises:
+        DatabaseEncodingError: It is not UTF8.
+        SchemaVersionError: With the command that mends it.
+    """
+    encoding = connection.scalar(text("SELECT getdatabaseencoding()"))
+    found = current(connection)
+    if encoding != "UTF8":
+        raise DatabaseEncodingError(encoding=str(encoding))
+    require_version(found)
 
 
 def require_version(found: str | None) -> None:

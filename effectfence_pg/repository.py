@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from sqlalchemy import exc
 
 from effectfence_pg.calls import Calls
-from effectfence_pg.errors import SerializationConflict
+from effectfence_pg.plans import chained, follow
 from effectfence_pg.sql import verbs
-from effectfence_pg.sql.operation import following
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import MAX_STEPS, is_retryable, translate
+from effectfence_pg.transactions import is_retryable, translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sqlalchemy import Connection
 
+    from effectfence_pg.plans import Plan
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
@@ -61,14 +61,12 @@ class FenceRepository(Surface):
         """Record the result and mint the certificate, with the caller's COMMIT. See `Fence.commit`."""
         return self._run(self._calls.commit(prepared, result, closure))
 
+    def together(self, plan: Plan[T]) -> T:
+        """Follow a plan whose operations are answered with verdict rows."""
+        return follow(plan, self._execute)
+
     def _run(self, operation: Operation[T]) -> T:
-        for _ in range(MAX_STEPS):
-            verdict = operation.interpret(self._execute(operation))
-            then = following(verdict)
-            if then is None:
-                return cast("T", verdict)
-            operation = then
-        raise SerializationConflict(sqlstate="40001")
+        return follow(chained(operation), self._execute)
 
     def _execute(self, operation: Operation[Any]) -> Any:
         try:

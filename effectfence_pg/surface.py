@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from effectfence_pg import plans
 from effectfence_pg.protocol.speculation import require_committed
-from effectfence_pg.sql import speculation, verbs
-from effectfence_pg.values import Replay, Settled
+from effectfence_pg.sql import verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
         Pending,
         PreparedEffect,
         ReadSetEntry,
+        Replay,
         RolledBack,
+        Settled,
     )
 
 T = TypeVar("T")
-
-BATCH = 500
-"""Effects that one transaction of a sweep or of settling decides."""
 
 OPERATOR = "operator"
 """Who decides when the caller does not say."""
@@ -46,6 +45,9 @@ class Surface(ABC):
     @abstractmethod
     def _run(self, operation: Operation[T]) -> T:
         """Run an operation and what it chains."""
+
+    def _follow(self, plan: plans.Plan[T]) -> T:
+        return plans.follow(plan, self._run)
 
     @property
     def namespace(self) -> str:
@@ -164,8 +166,7 @@ class Surface(ABC):
             basis=basis,
             over=over,
         )
-        self._run(judgement)
-        return self.status(intent)
+        return self._follow(plans.reconcile(self._calls, judgement, intent))
 
     def clear(self, intent: str, *, attempt: int, basis: str, evidence: Any, operator: str) -> EffectStatus:
         """Record that a fenced attempt did not happen: the intent is runnable again. See `reconcile`."""
@@ -193,30 +194,11 @@ class Surface(ABC):
             FenceError: Of the first one that cannot be undone now; what was undone before stays undone.
             Exception: What `run` raised; that compensation is fenced, its outcome unknown.
         """
-        done: list[EffectCert | Held] = []
-        for effect in effects:
-            if not effect.due or effect.compensation is None:
-                continue
-            verdict = self.prepare_compensation(effect.intent, attempt=effect.attempt, agent=agent)
-            if isinstance(verdict, Replay):
-                done.append(verdict.certificate)
-                continue
-            try:
-                result = run(verdict.prepared)
-            except BaseException as error:
-                self.abort(verdict.prepared, f"the compensation raised {type(error).__name__}")
-                raise
-            done.append(self.commit(verdict.prepared, result))
-        return tuple(done)
+        return self._follow(plans.compensate(self._calls, effects, run, agent))
 
     def sweep(self) -> int:
         """Fence every effect of the namespace whose lease ran out; how many there were. Safe from many processes."""
-        fenced = 0
-        while True:
-            keys, attempts = self._run(verbs.expired(self.namespace, BATCH))
-            if not keys:
-                return fenced
-            fenced += self._run(verbs.fence_expired(self.namespace, keys, attempts))
+        return self._follow(plans.sweep(self.namespace))
 
     def settle(self) -> Settled:
         """Do what callers may no longer be alive to do. Idempotent, from many processes.
@@ -224,13 +206,7 @@ class Surface(ABC):
         Expired leases are fenced, executed effects are committed when that was asked for and their closure is committed
         by now, and those with a dead member are aborted.
         """
-        fenced, committed, aborted = self.sweep(), 0, 0
-        while True:
-            keys, attempts = self._run(speculation.undecided(self.namespace, BATCH))
-            done = self._run(speculation.settle(self.namespace, keys, attempts)) if keys else (0, 0)
-            if done == (0, 0):
-                return Settled(fenced=fenced, committed=committed, aborted=aborted)
-            committed, aborted = committed + done[0], aborted + done[1]
+        return self._follow(plans.settle(self.namespace))
 
     def promote(self, *, intent: str | None = None, branch: str | None = None, actor: str = OPERATOR) -> Committed:
         """Commit all of a closure, or of a branch and its closure, in one transaction, or none of it.
@@ -292,5 +268,6 @@ class Surface(ABC):
             NotReconcilable: The attempt is not fenced, or another one is current.
             InvalidRequest: No compensation was registered and none is given.
         """
-        target = self._run(self._calls.target(intent, attempt))
-        return self._run(verbs.prepare(self._calls.compensation(target, agent, tool, args)))
+        return self._follow(
+            plans.prepare_compensation(self._calls, intent, attempt=attempt, agent=agent, tool=tool, args=args)
+        )

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Float8, Int8
-from sqlalchemy import Double, Integer, exc
+from sqlalchemy import Double, Integer, exc, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from effectfence_pg.engines import LeanPool
 from effectfence_pg.errors import (
     DatabaseUnavailable,
     PermissionDenied,
@@ -50,6 +51,9 @@ T = TypeVar("T")
 CONFLICTS = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: the whole transaction is run again."""
 
+RETRIED = CONFLICTS | {"53200"}
+"""And out of memory, as the server says when its table of predicate locks is full: others end, and leave room in it."""
+
 RACED_UNIQUE = frozenset({"23505", "23P01"})
 """Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
 
@@ -77,13 +81,6 @@ class NotReached(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
-    """Run this operation in a transaction of its own and send back the verdict row."""
-
-    operation: Operation[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait this long; `retry` when a transaction is about to be run again, and not an answer to be asked for again."""
 
@@ -91,7 +88,9 @@ class Pause:
     retry: bool = False
 
 
-Steps = Generator[Execute | Pause, Any, T]
+Steps = Generator[Operation[Any] | Pause, Any, T]
+"""What a caller has to do, one thing after the other: run an operation in a transaction of its own and send back the row (or
+throw the error), or wait. It ends with the answer."""
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -114,7 +113,10 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     A lost connection is retried as well: every operation carries its own token and recognises its own earlier success.
     """
     for _ in range(MAX_STEPS):
-        verdict = yield from _one(operation, time.monotonic() + deadline_seconds)
+        try:
+            verdict = operation.interpret((yield operation))
+        except UNANSWERED as error:
+            verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error)
         then = following(verdict)
         if then is None:
             return cast("T", verdict)
@@ -122,27 +124,34 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     raise SerializationConflict(sqlstate="40001")
 
 
-def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
+UNANSWERED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLost, NotReached)
+"""What `steps` decides about: whether the transaction is run again, and when."""
+
+
+def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps[T | Then[T]]:
     started, attempt, sent, odd = time.monotonic(), 0, False, 0
+    error: Exception = failed
     while True:
         attempt += 1
-        try:
-            return operation.interpret((yield Execute(operation)))
-        except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
+        if isinstance(error, ConnectionLost):
+            sent = True
+            _give_up_after(deadline, error)
+        elif isinstance(error, NotReached):
+            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
+            _give_up_after(deadline if sent else 0.0, error)
+        else:
             state = sqlstate(error)
             odd += state in ODD
-            if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
+            if state is None or not (state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started
                 raise RetriesExhausted(attempts=attempt, elapsed_seconds=elapsed, sqlstate=state) from error
-        except ConnectionLost as error:
-            sent = True
-            _give_up_after(deadline, error)
-        except NotReached as error:
-            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
-            _give_up_after(deadline if sent else 0.0, error)
         yield Pause(backoff(attempt), retry=True)
+        try:
+            return operation.interpret((yield operation))
+        except UNANSWERED as again:
+            error = again
 
 
 def _give_up_after(deadline: float, error: Exception) -> None:
@@ -186,7 +195,7 @@ def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Ca
                 asked = running.send(None)
                 continue
             try:
-                row = execute(asked.operation)
+                row = execute(asked)
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
                 asked = running.throw(error)
             else:
@@ -206,9 +215,11 @@ class Executor:
     """
 
     def __init__(self, engine: Engine, *, direct: bool = False, tenant: str | None = None) -> None:
-        self._engine = engine
         self._direct = direct
-        self._tenant = () if tenant is None else (naming(tenant),)
+        self._tenant = tenant_of(tenant)
+        lean = engine.pool if isinstance(engine.pool, LeanPool) else None
+        self._borrow: Callable[[], Any] = lean.borrow if lean else engine.raw_connection
+        self._give_back: Callable[[Any], None] = lean.give_back if lean else _close
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -218,14 +229,14 @@ class Executor:
             psycopg.Error: What the server said.
         """
         try:
-            pooled = self._engine.raw_connection()
+            pooled = self._borrow()
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
-            raise _not_reached(error) from error
+            raise not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
             row = self._run(connection, session_of(pooled), operation, direct=self._direct)
-            if self._direct and operation.writes and row.isolation != "serializable":
+            if operation.writes and self._direct and row.isolation != "serializable":
                 # A pooler in between did not pass the default on; the statement wrote nothing.
                 self._direct = False
                 row = self._run(connection, session_of(pooled), operation, direct=False)
@@ -239,30 +250,51 @@ class Executor:
         else:
             return row
         finally:
-            _give_back(pooled, connection)
+            if connection.pgconn.transaction_status != IDLE:
+                _end_transaction(pooled, connection)
+            self._give_back(pooled)
 
     def _run(self, connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        text, binds = compiled(operation.statement)
-        given = operation.parameters
-        values = [bind(given[name]) for name, bind in binds]
-        if not self._tenant and (not operation.writes or (direct and not operation.many)):
-            return connection.wait(transaction(session, text, values))
-        by_key = (BY_KEY,) if operation.many else ()
-        before = (BEGIN if operation.writes else BEGIN_READ, *self._tenant, *by_key)
-        return connection.wait(transaction(session, text, values, before=before, after=(COMMIT,)))
+        return connection.wait(commands(session, operation, direct=direct, tenant=self._tenant))
 
 
-def _give_back(pooled: Any, connection: Any) -> None:
-    """Return a connection to the pool with no transaction open: a refused statement leaves a failed one."""
-    if not connection.closed and connection.pgconn.transaction_status != IDLE:
-        try:
-            connection.rollback()
-        except psycopg.Error as error:
-            pooled.invalidate(error)
+NAME_TENANT: Final = text("SELECT set_config('effectfence.namespace', :namespace, true)")
+"""For a transaction of SQLAlchemy's: the tenant that row security goes by."""
+
+
+def tenant_of(namespace: str | None) -> tuple[bytes, ...]:
+    """What names the tenant in a transaction of the driver's; nothing where row security is not in use."""
+    return () if namespace is None else (naming(namespace),)
+
+
+def commands(
+    session: Session, operation: Operation[Any], *, direct: bool, tenant: tuple[bytes, ...] = ()
+) -> Generator[Any, Any, Any]:
+    """What is sent for an operation, and the row that comes back: for the driver's `wait` of either kind."""
+    known = compiled(operation.statement)
+    values = known.values(operation.parameters)
+    if not tenant and (not operation.writes or (direct and not operation.many)):
+        return transaction(session, known.text, values)
+    before = (BEGIN if operation.writes else BEGIN_READ, *tenant, *((BY_KEY,) if operation.many else ()))
+    return transaction(session, known.text, values, before=before, after=(COMMIT,))
+
+
+def _end_transaction(pooled: Any, connection: Any) -> None:
+    """A refused statement leaves a failed transaction open; a connection goes back to the pool without one."""
+    if connection.closed:
+        return
+    try:
+        connection.rollback()
+    except psycopg.Error as error:
+        pooled.invalidate(error)
+
+
+def _close(pooled: Any) -> None:
     pooled.close()
 
 
-def _not_reached(error: Exception) -> Exception:
+def not_reached(error: Exception) -> Exception:
+    """What a connection that could not be had means: refused for good, or to be tried again."""
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     return NotReached(_first_line(error))
@@ -271,15 +303,30 @@ def _not_reached(error: Exception) -> Exception:
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 
 
+class Compiled:
+    """A statement as the server takes it: its text, the names of its parameters in order, and what fixes their types."""
+
+    __slots__ = ("_binders", "names", "text")
+
+    def __init__(self, statement: Any) -> None:
+        result = statement.compile(dialect=_DIALECT)
+        self.text = str(result).encode()
+        self.names: tuple[str, ...] = tuple(result.positiontup or ())
+        binders = ((at, _binder(PARAMETERS[name])) for at, name in enumerate(self.names))
+        self._binders = tuple((at, bind) for at, bind in binders if bind is not None)
+
+    def values(self, given: Mapping[str, Any]) -> list[Any]:
+        """The values of the parameters, in order."""
+        values = [given[name] for name in self.names]
+        for at, bind in self._binders:
+            values[at] = bind(values[at])
+        return values
+
+
 @lru_cache(maxsize=256)
-def compiled(statement: Any) -> tuple[bytes, tuple[tuple[str, Callable[[Any], Any]], ...]]:
-    """The statement as the server takes it, with the names of its parameters in order and how each is bound."""
-    result = statement.compile(dialect=_DIALECT)
-    return str(result).encode(), tuple((name, _binder(PARAMETERS[name])) for name in result.positiontup or ())
-
-
-def _as_is(value: Any) -> Any:
-    return value
+def compiled(statement: Any) -> Compiled:
+    """The statement in its compiled form, once for each."""
+    return Compiled(statement)
 
 
 def _int8(value: Any) -> Any:
@@ -290,10 +337,10 @@ def _int8s(values: Any) -> Any:
     return None if values is None else [Int8(value) for value in values]
 
 
-def _binder(kind: Any) -> Callable[[Any], Any]:
+def _binder(kind: Any) -> Callable[[Any], Any] | None:
     """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
     if isinstance(kind, ARRAY) and isinstance(cast("Any", kind).item_type, Integer):
         return _int8s
     if isinstance(kind, Integer):
         return _int8
-    return Float8 if isinstance(kind, Double) else _as_is
+    return Float8 if isinstance(kind, Double) else None

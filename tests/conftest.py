@@ -9,14 +9,19 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings
 
 from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
+from tests.support.proxy import Proxy
 from tests.support.servers import Databases, ServerLog, TestServer, reachable_directory
 from tests.support.world import World
 
 SERVER = pytest.StashKey[TestServer]()
+
+settings.register_profile("long", max_examples=2_000, stateful_step_count=40, deadline=None)
+"""For the machine that drives model and fence side by side: minutes."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -107,3 +112,11 @@ def world(engine: sa.Engine, namespace: str) -> World:
 def server_log(databases: Databases) -> ServerLog | None:
     """The server's log, None when the server is not ours."""
     return databases.log
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    """A proxy in front of the run's database."""
+    with Proxy(database_url) as proxy:
+        yield proxy
+    assert not proxy.failures

@@ -145,3 +145,16 @@ class ResultNotRecordable(FenceError):
     advice: ClassVar[str] = (
         "The effect did run, so do not run it again: commit a plain JSON result, or ask an operator to reconcile it."
     )
+
+
+class ResultNotReplayable(FenceError):
+    """The effect is done, and what its tool returned could not be recorded. `reason` says why."""
+
+    intent: str
+    attempt: int
+    reason: str
+
+    template: ClassVar[str] = "intent {intent!r} attempt {attempt} is done, and its result is not replayable: {reason}"
+    advice: ClassVar[str] = (
+        "The effect did run, so do not run it again: go on without its result, or read it from the downstream system."
+    )

@@ -47,13 +47,18 @@ class IntentInFlight(FenceError):
 
 
 class IntentFailed(FenceError):
-    """The last attempt is fenced. `reason` says why, `way_out` which verb resolves it."""
+    """The last attempt is fenced. `reason` says why, `way_out` which verb resolves it.
+
+    With `verifiable` its lease ran out unheard of, and its request asked for a look at the downstream system: a caller that
+    brings a `verify` hook may resolve it.
+    """
 
     intent: str
     attempt: int
     state: str
     reason: str
     way_out: str
+    verifiable: bool = False
 
     template: ClassVar[str] = "intent {intent!r} attempt {attempt} is {state}: {reason}; way out: {way_out}"
     advice: ClassVar[str] = (
@@ -175,13 +180,18 @@ class ClosurePending(FenceError):
 
 
 class ClosureAborted(FenceError):
-    """The effect observed something that was rolled back, and is rolled back with it. With `branch` it is a whole branch."""
+    """The effect observed something that was rolled back, and is rolled back with it. With `branch` it is a whole branch.
+
+    `effects`: what fell by the commit or the promotion, dependents first; those with `due` have run and are to be undone.
+    """
 
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
     reason: str = "something it observed was rolled back"
     branch: str | None = None
+    # FallenEffects: like certificates they are built in a layer above this one.
+    effects: tuple[Any, ...] = ()
 
     advice: ClassVar[str] = (
         "Do not retry: ask an operator to compensate the effect if it ran, then read again and decide again."

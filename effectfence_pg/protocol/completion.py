@@ -67,7 +67,11 @@ def interpret_commit(
     if state == State.ABORTED:
         reason = row.reason or "something it observed was rolled back"
         raise ClosureAborted(
-            intent=prepared.intent, attempt=prepared.attempt, blockers=blockers(row.dead), reason=reason
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            blockers=blockers(row.dead),
+            reason=reason,
+            effects=fallen(row.rolled_back),
         )
     raise _failed(prepared, result, row)
 
@@ -137,11 +141,13 @@ def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:
     require_ticket(prepared, row)
     if row.renewed_until is not None:
         return prepared.renewed(row.renewed_until)
-    if row.state == State.ABORTED:
-        raise ClosureAborted(intent=prepared.intent, attempt=prepared.attempt, reason=row.reason)
-    raise LeaseLost(
-        intent=prepared.intent,
-        attempt=prepared.attempt,
-        state=row.state,
-        reason=row.reason or f"it is {row.state}, and only an effect in flight has a lease",
-    )
+    raise lost(prepared, row.state, row.reason)
+
+
+def lost(prepared: PreparedEffect, state: str, reason: str | None) -> ClosureAborted | LeaseLost:
+    """Why an effect that is not in flight any more has no lease to extend."""
+    if state == State.ABORTED:
+        why = reason or "something it observed was rolled back"
+        return ClosureAborted(intent=prepared.intent, attempt=prepared.attempt, reason=why)
+    why = reason or f"it is {state}, and only an effect in flight has a lease"
+    return LeaseLost(intent=prepared.intent, attempt=prepared.attempt, state=state, reason=why)

@@ -46,7 +46,8 @@ ways AS (
   SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
   FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
 )
-SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+SELECT m.depth, h.intent, m.attempt, CAST(h.state AS text), h.certificate, h.domain, h.seq, CAST(h.tool AS text),
+       CAST(h.agent AS text), m.via, o.intent,
        m.from_attempt, w.path
 FROM met m
 LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt

@@ -6,7 +6,9 @@ A test builds one database from these and one from the migrations and compares t
 from typing import Final
 
 from effectfence_pg.sql import audit_ddl, roles_ddl
+from effectfence_pg.sql.admission import PRIOR
 from effectfence_pg.sql.certificate_audit import CERTIFICATE_AUDIT
+from effectfence_pg.sql.gates import SETTLED_BEFORE
 
 CERTIFICATE_BODY: Final = """
 CREATE FUNCTION effectfence.certificate_body(
@@ -26,6 +28,32 @@ RETURN convert_to(
   || ',"agent":' || CAST(to_json(agent) AS text) || '}', 'UTF8')
 """
 """The exact bytes of a certificate; args, result, vector_clock and read_set are canonical JSON already."""
+
+ON_RECORD: Final = f"""
+CREATE FUNCTION effectfence.on_record(namespace text, intent_key bytea) RETURNS TABLE (
+  attempt integer, state effectfence.effect_state, token uuid, seq bigint, agent effectfence.label, domain text,
+  tool effectfence.label, args_digest bytea,
+  identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
+  lease_expires_at timestamptz, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
+  lease_left_seconds numeric, hash text, body bytea, minted_at timestamptz, reconciled_over jsonb)
+LANGUAGE plpgsql STABLE ROWS 1 AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY {PRIOR.strip().format(namespace="$1", intent_key="$2")};
+END
+$$
+"""
+"""What the current attempt of an intent says."""
+
+SETTLED: Final = f"""
+CREATE FUNCTION effectfence.settled_before(namespace text, domain_key bytea, settled_seq bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN ({SETTLED_BEFORE.strip()});
+END
+$$
+"""
+"""The number up to which every effect of a domain is settled for good; null when all of them are."""
 
 _APPEND_ONLY = ("certificates", "edges", "transitions")
 _KEPT = ("branches", "domains", "effects", "intents")
@@ -56,6 +84,10 @@ COMMENTS: Final = (
     "COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
+    """COMMENT ON FUNCTION effectfence.on_record(text, bytea) IS
+    'What the current attempt of an intent says, with its certificate'""",
+    """COMMENT ON FUNCTION effectfence.settled_before(text, bytea, bigint) IS
+    'Up to which number every effect of a domain is settled for good, looking from a number on; null when all are'""",
 )
 
 REVOKED: Final = (
@@ -91,6 +123,8 @@ AUDIT: Final = (
 BEFORE_TABLES: Final = ("CREATE SCHEMA IF NOT EXISTS effectfence",)
 AFTER_TABLES: Final = (
     CERTIFICATE_BODY,
+    ON_RECORD,
+    SETTLED,
     roles_ddl.REFUSE_CHANGE,
     *KEPT,
     *SELECTIVE,

@@ -23,6 +23,7 @@ CHANGING: Final = {
 
 _WALK_NAMES: Final = ", ".join(f"effectfence.{name}(text, text)" for name in WALKS)
 _BODY: Final = "effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text)"
+_HELPERS: Final = f"{_BODY}, effectfence.on_record(text, bytea), effectfence.settled_before(text, bytea, bigint)"
 _TABLE_NAMES: Final = ", ".join(f"effectfence.{name}" for name in TABLES)
 _VIEW_NAMES: Final = ", ".join(f"effectfence.{name}" for name in VIEWS)
 
@@ -30,7 +31,7 @@ _VERBS: Final = (
     "GRANT USAGE ON SCHEMA effectfence TO {role}",
     f"GRANT SELECT, INSERT ON {_TABLE_NAMES} TO {{role}}",
     *(f"GRANT UPDATE ({columns}) ON effectfence.{table} TO {{role}}" for table, columns in CHANGING.items()),
-    f"GRANT EXECUTE ON FUNCTION {_BODY} TO {{role}}",
+    f"GRANT EXECUTE ON FUNCTION {_HELPERS} TO {{role}}",
 )
 _READING: Final = (
     f"GRANT SELECT ON {_VIEW_NAMES} TO {{role}}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from effectfence_pg.errors import FenceError
-from effectfence_pg.transactions import Execute, Steps
+from effectfence_pg.transactions import Pause, Steps
 from effectfence_pg.values import EffectCert, Fresh, Held, Replay
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def told(running: Steps[T], namespace: str) -> Steps[T]:
     try:
         asked = next(running)
         while True:
-            if isinstance(asked, Execute):
-                verb = verb or asked.operation.name
-            else:
+            if isinstance(asked, Pause):
                 retries += asked.retry
+            else:
+                verb = verb or asked.name
             try:
                 answer = yield asked
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
@@ -129,6 +129,8 @@ def told(running: Steps[T], namespace: str) -> Steps[T]:
     except Exception as error:
         tell("error", type(error).__name__, None)
         raise
+    finally:
+        running.close()
 
 
 def _subject(subject: Any) -> tuple[str | None, int | None]:

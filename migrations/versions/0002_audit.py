@@ -206,7 +206,8 @@ ways AS (
   SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
   FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
 )
-SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+SELECT m.depth, h.intent, m.attempt, CAST(h.state AS text), h.certificate, h.domain, h.seq, CAST(h.tool AS text),
+       CAST(h.agent AS text), m.via, o.intent,
        m.from_attempt, w.path
 FROM met m
 LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt
@@ -248,7 +249,8 @@ ways AS (
   SELECT n.intent_key, n.attempt, n.depth, w.path || n.intent
   FROM ways w JOIN near n ON n.from_key = w.intent_key AND n.from_attempt = w.attempt AND n.depth = w.depth + 1
 )
-SELECT m.depth, h.intent, m.attempt, h.state, h.certificate, h.domain, h.seq, h.tool, h.agent, m.via, o.intent,
+SELECT m.depth, h.intent, m.attempt, CAST(h.state AS text), h.certificate, h.domain, h.seq, CAST(h.tool AS text),
+       CAST(h.agent AS text), m.via, o.intent,
        m.from_attempt, w.path
 FROM met m
 LEFT JOIN effectfence.domain_history h ON h.namespace = $1 AND h.intent_key = m.intent_key AND h.attempt = m.attempt
@@ -270,7 +272,7 @@ BEGIN
     GRANT UPDATE (seq, settled_seq, last_operation) ON effectfence.domains TO effectfence_app;
     GRANT UPDATE (state, version, lease_expires_at, renewed_at, executed_at, commit_asked, result, failure, reason, last_operation, vector_clock, read_set, read_keys, read_seqs, observing) ON effectfence.effects TO effectfence_app;
     GRANT UPDATE (attempt, version) ON effectfence.intents TO effectfence_app;
-    GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) TO effectfence_app;
+    GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text), effectfence.on_record(text, bytea), effectfence.settled_before(text, bytea, bigint) TO effectfence_app;
     IF to_regclass('effectfence.alembic_version') IS NOT NULL THEN
       GRANT SELECT ON effectfence.alembic_version TO effectfence_app;
     END IF;
@@ -290,7 +292,7 @@ BEGIN
     GRANT UPDATE (seq, settled_seq, last_operation) ON effectfence.domains TO effectfence_operator;
     GRANT UPDATE (state, version, lease_expires_at, renewed_at, executed_at, commit_asked, result, failure, reason, last_operation, vector_clock, read_set, read_keys, read_seqs, observing) ON effectfence.effects TO effectfence_operator;
     GRANT UPDATE (attempt, version) ON effectfence.intents TO effectfence_operator;
-    GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) TO effectfence_operator;
+    GRANT EXECUTE ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text), effectfence.on_record(text, bytea), effectfence.settled_before(text, bytea, bigint) TO effectfence_operator;
     GRANT SELECT ON effectfence.observations, effectfence.unresolved, effectfence.attempts, effectfence.domain_history, effectfence.certificate_ledger, effectfence.certificate_audit, effectfence.missing_certificates TO effectfence_operator;
     GRANT EXECUTE ON FUNCTION effectfence.lineage(text, text), effectfence.dependents(text, text) TO effectfence_operator;
     IF to_regclass('effectfence.alembic_version') IS NOT NULL THEN

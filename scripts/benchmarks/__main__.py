@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks import audit, core, storm, threads, wal
+from benchmarks import audit, closure, core, storm, threads, wal
+from benchmarks import run as running
 from benchmarks.databases import own_database
 from benchmarks.report import as_json, as_table, facts_of
 from benchmarks.results import QUICK, BenchFailedError, Group, Result, Scale
@@ -24,6 +25,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     "threads": threads.measure,
     "storm": storm.measure,
     "wal": wal.measure,
+    "run": running.measure,
+    "closure": closure.measure,
     "audit": audit.measure,
 }
 """Every group, in the order they run; another one adds itself in one line."""

@@ -113,7 +113,7 @@ def test_sweeps_at_once_fence_each_lease_once(world: World) -> None:
 
 
 def test_a_sweep_takes_more_than_one_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("effectfence_pg.surface.BATCH", 2)
+    monkeypatch.setattr("effectfence_pg.plans.BATCH", 2)
     for n in range(5):
         world.put("expired", f"charge:{n}")
     assert world.fence.sweep() == 5

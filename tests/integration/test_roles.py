@@ -33,14 +33,14 @@ def test_every_statement_of_the_protocol_is_permitted_to_the_application(app: sa
         for number in (1, 2, 3, 7):
             world.commit(f"charge:{number}")
     operation = operations(world)[name]
-    text, binders = compiled(operation.statement)
-    values = sql.SQL(", ").join(sql.Literal(operation.parameters[parameter]) for parameter, _ in binders)
+    known = compiled(operation.statement)
+    values = sql.SQL(", ").join(sql.Literal(operation.parameters[name]) for name in known.names)
     with app.connect() as connection:
         driver = connection.connection.driver_connection
         driver.execute("SET plan_cache_mode = force_generic_plan")
-        driver.execute(b"PREPARE hot AS " + text)
+        driver.execute(b"PREPARE hot AS " + known.text)
         explain = sql.SQL("EXPLAIN EXECUTE hot ({})").format(values)
-        assert driver.execute(explain if binders else "EXPLAIN EXECUTE hot").fetchall()
+        assert driver.execute(explain if known.names else "EXPLAIN EXECUTE hot").fetchall()
         driver.rollback()
         driver.execute("DEALLOCATE hot")
         driver.commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from effectfence_pg import ClosurePending, EffectCert, Settled, surface
+from effectfence_pg import ClosurePending, EffectCert, Settled, plans
 from tests.support.rows import all_of
 from tests.support.speculation import broken, decided, ran, states
 from tests.support.world import World
@@ -106,7 +106,7 @@ def test_the_read_set_of_what_ran_is_not_checked_again(world: World) -> None:
 
 
 def test_any_number_is_settled_a_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surface, "BATCH", 2)
+    monkeypatch.setattr(plans, "BATCH", 2)
     ran(world, "base", branch="plan")
     for number in range(5):
         asked(world, f"waits:{number}", observes=["base"])

@@ -64,6 +64,7 @@ class Link:
         self.begins: set[bytes] = set()  # those that are a BEGIN
         self.writes: set[bytes] = set()  # those that write, and commit by themselves outside of a block
         self.in_block = False
+        self.begun = False  # by a simple BEGIN, which only a COMMIT or a ROLLBACK of the same kind ends
         self.waiting_for_client = True
         self.cut: Cut | None = None
         self.committed = False
@@ -89,6 +90,9 @@ class Link:
         if self.waiting_for_client:
             self.waiting_for_client = False
             self.proxy.count_turn()
+            if self.proxy.before_turn is not None:
+                # A server that is slow to answer; each connection has a thread of its own here.
+                self.proxy.before_turn()
         for message in self.asked.feed(data):
             if self.cut is None and message[:1] == b"S":
                 # What follows is another transaction; the one that is to be cut keeps what it was.
@@ -126,6 +130,7 @@ class Link:
         """Whether the message runs a COMMIT, or is the preparation of one that will be run."""
         kind, body = message[:1], message[5:]
         if kind == b"Q":
+            self.begun = body.startswith(b"BEGIN") or (self.begun and body not in {COMMIT + b"\0", b"ROLLBACK\0"})
             return body == COMMIT + b"\0"
         if kind == b"P":
             name, _, text = body.partition(b"\0")
@@ -144,7 +149,7 @@ class Link:
         elif name in self.commits:
             return True
         else:
-            return name in self.writes and not self.in_block
+            return name in self.writes and not (self.in_block or self.begun)
         return False
 
 
@@ -155,6 +160,7 @@ class Proxy:
         self.target = conninfo_to_dict(libpq_url(url))
         self.turns = 0
         self.failures: list[str] = []
+        self.before_turn: Callable[[], object] | None = None
         self._cuts: list[Cut | None] = []
         self._meanwhile: Callable[[], object] | None = None
         self._lock = threading.Lock()
