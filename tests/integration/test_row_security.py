@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from effectfence_pg import Fence, FenceConfig, FenceRepository, Fresh, PermissionDenied
+from effectfence_pg import AsyncFence, Fence, FenceConfig, FenceRepository, Fresh, PermissionDenied
 from tests.support.roles import acting_as, url_as
 from tests.support.rows import all_of, change, one
 from tests.support.world import World
@@ -105,6 +107,31 @@ def test_any_namespace_is_named_as_it_is(app: sa.Engine, namespace: str) -> None
     world = World(app, namespace, SECURED)
     world.commit()
     assert world.fence.status("charge:1").state == "committed"
+
+
+def test_the_awaited_fence_names_it_too_and_so_does_a_run_in_one_transaction(isolated: sa.Engine) -> None:
+    url = url_as(isolated, "effectfence_app")
+    request = {"domain": "d", "tool": "t", "agent": "x"}
+
+    async def act() -> None:
+        async with AsyncFence(url, namespace="a", config=SECURED) as fence:
+            admission = await fence.prepare({"intent": "awaited", **request})
+            await fence.commit(admission.prepared, 1)
+            ran = await fence.run_in_transaction({"intent": "together, awaited", **request}, _one_async)
+            assert ran.result == 1
+
+    asyncio.run(act())
+    with Fence(url, namespace="a", config=SECURED) as fence:
+        assert (
+            fence.run_in_transaction({"intent": "together", **request}, lambda c: c.scalar(sa.text("SELECT 1"))).result
+            == 1
+        )
+    assert all_of(isolated, "SELECT DISTINCT namespace FROM effectfence.certificates") == ["a"]
+    assert one(isolated, "SELECT count(*) FROM effectfence.certificates") == 3
+
+
+async def _one_async(connection: AsyncConnection) -> int:
+    return (await connection.execute(sa.text("SELECT 1"))).scalar_one()
 
 
 def test_operators_and_auditors_see_every_tenant(app: sa.Engine, isolated: sa.Engine) -> None:

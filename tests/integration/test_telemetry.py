@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from effectfence_pg import DatabaseUnavailable, FenceConfig, IntentInFlight, IntentMismatch, telemetry
+from effectfence_pg import AsyncFence, DatabaseUnavailable, FenceConfig, IntentInFlight, IntentMismatch, telemetry
 from effectfence_pg.telemetry.otel import instrumented, watch
 from tests.support.world import World
 
@@ -61,6 +62,25 @@ def test_events_are_logged_under_stable_names_without_a_payload(world: World, ca
     assert caplog.records[1].facts["cause"] == "intent_in_flight"
     assert SECRET not in caplog.text
     assert SECRET not in str([vars(record) for record in caplog.records])
+
+
+def test_awaited_calls_are_told_in_the_same_words(world: World) -> None:
+    events: list[telemetry.Event] = []
+
+    async def call() -> None:
+        async with AsyncFence(world.engine.url, namespace=world.namespace) as fence:
+            admission = await fence.prepare(world.request())
+            with pytest.raises(IntentInFlight):
+                await fence.prepare(world.request())
+            await fence.commit(admission.prepared, SECRET)
+
+    with telemetry.listening(events.append):
+        asyncio.run(call())
+    assert [(event.name, event.cause) for event in events] == [
+        ("effectfence.admitted", None),
+        ("effectfence.refused", "intent_in_flight"),
+        ("effectfence.committed", None),
+    ]
 
 
 def test_nobody_listens_and_nothing_is_wrapped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
