@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -214,3 +217,20 @@ def test_bytes_that_are_no_certificate_at_all_are_named_and_stop_nothing(mallory
     wrong, findings = found(mallory)
     assert {"hash", "canonical", "columns"} <= wrong["leaf"]
     assert findings.certificates == 7
+
+
+def test_what_a_verification_holds_in_memory_does_not_grow_with_the_certificates(
+    migrated_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    fill = importlib.import_module("benchmarks.audit").FILL
+    with Reader.connect(libpq_url(migrated_database), row_factory=psycopg.rows.dict_row) as connection:
+        peaks: list[int] = []
+        for count in (1_500, 4_500):
+            connection.execute(fill.format(ns=f"of-{count}", count=count, chain=1))
+            tracemalloc.start()
+            findings = verification.verify(connection, namespace=f"of-{count}")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert (findings.holds, findings.certificates) == (True, count)
+    assert peaks[1] < peaks[0] * 1.25

@@ -108,3 +108,16 @@ def test_a_page_reads_about_as_many_rows_as_it_shows(large: str, name: str) -> N
     for node in nodes(plan_of(large, query, {**WITHIN, **more})):
         if node.get("Schema") == "effectfence":
             assert node["Actual Rows"] * node["Actual Loops"] <= WITHIN["limit"] + 1
+
+
+@pytest.mark.parametrize("walk", ["lineage", "dependents"])
+def test_a_walk_is_merged_into_the_query_and_looks_up_only_what_is_asked_for(large: str, walk: str) -> None:
+    """An option on the function, SECURITY DEFINER above all, would keep the planner from it."""
+    found = list(nodes(plan_of(large, f"SELECT depth FROM effectfence.{walk}('tenant', %(name)s)", WITHIN)))
+    assert [node for node in found if node["Node Type"] == "Function Scan"] == []
+    read = [node["Relation Name"] for node in found if node.get("Schema") == "effectfence"]
+    assert sorted(read) == ["certificates", "edges", "effects"]
+    named = list(
+        nodes(plan_of(large, f"SELECT depth, certificate FROM effectfence.{walk}('tenant', %(name)s)", WITHIN))
+    )
+    assert len([node for node in named if node.get("Schema") == "effectfence"]) > len(read)
