@@ -226,7 +226,7 @@ def test_what_a_verification_holds_in_memory_does_not_grow_with_the_certificates
     fill = importlib.import_module("benchmarks.audit").FILL
     with Reader.connect(libpq_url(migrated_database), row_factory=psycopg.rows.dict_row) as connection:
         peaks: list[int] = []
-        for count in (1_500, 4_500):
+        for count in (2_500, 6_000):
             connection.execute(fill.format(ns=f"of-{count}", count=count, chain=1))
             tracemalloc.start()
             findings = verification.verify(connection, namespace=f"of-{count}")
