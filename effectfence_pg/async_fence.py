@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from effectfence_pg import admissions
+from effectfence_pg import admissions, telemetry
 from effectfence_pg.admissions import Memory
 from effectfence_pg.async_callers import AsyncCallers
 from effectfence_pg.async_repository import AsyncFenceRepository
@@ -25,7 +25,7 @@ from effectfence_pg.migrate import require_usable
 from effectfence_pg.performing import Performer
 from effectfence_pg.runs import Claim, Desk
 from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import Pause, Steps, steps, translate
+from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps, translate
 from effectfence_pg.waiting import apause
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         if not self.engine.dialect.driver.startswith("psycopg"):
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = AsyncExecutor(self.engine, direct=self._owned)
+        tenant = namespace if self._calls.config.row_security else None
+        self._execute = AsyncExecutor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
         self._checking = asyncio.Lock()
         self._memory = Memory()
@@ -146,6 +147,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         connection = await self._connected()
         try:
             async with connection.begin():
+                if self.config.row_security:
+                    await connection.execute(NAME_TENANT, {"namespace": self.namespace})
                 repository = AsyncFenceRepository(connection, namespace=self.namespace, config=self.config)
 
                 async def call(effect: CurrentEffect) -> R:
@@ -195,6 +198,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
     async def _drive(self, running: Steps[T], pause: Callable[[Pause], Awaitable[None]]) -> T:
         if not self._checked:
             await self._check_once()
+        if telemetry.wanted():
+            running = telemetry.told(running, self.namespace)
         return await adrive(running, self._execute, pause)
 
     async def _check_once(self) -> None:

@@ -17,6 +17,7 @@ from effectfence_pg.transactions import (
     Steps,
     commands,
     not_reached,
+    tenant_of,
 )
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ async def adrive(
 class AsyncExecutor:
     """Runs operations of one asynchronous engine, each in one round trip. See `Executor`."""
 
-    def __init__(self, engine: AsyncEngine, *, direct: bool = False) -> None:
+    def __init__(self, engine: AsyncEngine, *, direct: bool = False, tenant: str | None = None) -> None:
         self._engine = engine
         self._direct = direct
+        self._tenant = tenant_of(tenant)
 
     async def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -94,11 +96,10 @@ class AsyncExecutor:
         finally:
             await _give_back(pooled, connection)
 
-    @staticmethod
     async def _run(
-        connection: psycopg.AsyncConnection[Any], pooled: Any, operation: Operation[Any], *, direct: bool
+        self, connection: psycopg.AsyncConnection[Any], pooled: Any, operation: Operation[Any], *, direct: bool
     ) -> Any:
-        asking = commands(session_of(pooled), operation, direct=direct)
+        asking = commands(session_of(pooled), operation, direct=direct, tenant=self._tenant)
         return await connection.wait(cast("Any", asking))
 
 

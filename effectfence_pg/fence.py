@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Engine, exc
 
-from effectfence_pg import admissions
+from effectfence_pg import admissions, telemetry
 from effectfence_pg.admissions import Memory
 from effectfence_pg.async_transactions import adrive
 from effectfence_pg.callers import Callers
@@ -24,7 +24,7 @@ from effectfence_pg.repository import FenceRepository
 from effectfence_pg.runs import Desk
 from effectfence_pg.surface import Surface
 from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps, translate
+from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps, translate
 from effectfence_pg.waiting import apause, pause
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class Fence(Callers, Surface):
         if self.engine.dialect.driver != "psycopg":
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = Executor(self.engine, direct=self._owned)
+        tenant = namespace if self._calls.config.row_security else None
+        self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
         self._memory = Memory()
         self._listener = Listener(self.engine, namespace, self._memory.room)
@@ -170,6 +171,8 @@ class Fence(Callers, Surface):
         if not self._checked:
             self._check_database()
         with self._connected() as connection, connection.begin():
+            if self.config.row_security:
+                connection.execute(NAME_TENANT, {"namespace": self.namespace})
             repository = FenceRepository(connection, namespace=self.namespace, config=self.config)
 
             def call(effect: CurrentEffect) -> R:
@@ -204,6 +207,8 @@ class Fence(Callers, Surface):
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:
             self._check_database()
+        if telemetry.wanted():
+            running = telemetry.told(running, self.namespace)
         return drive(running, self._execute, self._pause)
 
     def renew_within(self, operation: Operation[dict[int, FenceError]], seconds: float) -> dict[int, FenceError]:
@@ -226,6 +231,7 @@ class Fence(Callers, Surface):
         """Pauses are awaited and executions are not: the loop is free meanwhile, and a waiter takes no thread."""
         if not self._checked:
             await asyncio.to_thread(self._check_database)
+        running = telemetry.told(running, self.namespace) if telemetry.wanted() else running
         return await adrive(running, functools.partial(asyncio.to_thread, self._execute), pause)
 
     def _check_database(self) -> None:

@@ -11,13 +11,14 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from psycopg import errors, generators, pq
+from psycopg import errors, generators, pq, sql
 from psycopg.adapt import PyFormat, Transformer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 BEGIN: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
+BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 COMMIT: Final = b"COMMIT"
 BY_KEY: Final = b"SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 """A scan that cannot be avoided is then costed so high that the server would compile the statement: for seconds, not rows."""
@@ -29,6 +30,12 @@ AUTO: Final = [[PyFormat.AUTO] * count for count in range(MAX_PARAMETERS)]
 """The formats that so many values are sent in: chosen by the adapters."""
 
 NOT_READY: Final[tuple[Any, bytes]] = ("no types", b"")
+
+
+def naming(namespace: str) -> bytes:
+    """What names the tenant to row security, until the end of the transaction."""
+    return sql.SQL("SELECT set_config('effectfence.namespace', {}, true)").format(namespace).as_bytes(None)
+
 
 MAX_PREPARED: Final = 256
 

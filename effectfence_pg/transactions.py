@@ -11,23 +11,34 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Float8, Int8
-from sqlalchemy import Double, Integer, exc
+from sqlalchemy import Double, Integer, exc, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from effectfence_pg.engines import LeanPool
 from effectfence_pg.errors import (
     DatabaseUnavailable,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
     SerializationConflict,
 )
-from effectfence_pg.pipelining import BEGIN, BY_KEY, COMMIT, Session, forget, session_of, transaction
+from effectfence_pg.pipelining import (
+    BEGIN,
+    BEGIN_READ,
+    BY_KEY,
+    COMMIT,
+    Session,
+    forget,
+    naming,
+    session_of,
+    transaction,
+)
 from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.statements import PARAMETERS
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
@@ -160,6 +171,8 @@ def translate(error: Exception) -> Exception:
         return SerializationConflict(sqlstate=state)
     if state in UNDEFINED:
         return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
+    if state == "42501":
+        return PermissionDenied(reason=_first_line(error))
     if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
         return DatabaseUnavailable(reason=_first_line(error))
     if state is None and isinstance(getattr(error, "orig", None) or error, psycopg.OperationalError):
@@ -198,12 +211,14 @@ class Executor:
         engine: The engine.
         direct: Its connections are serializable by default: a statement alone is a whole transaction then, as long as what
             comes back says so. Otherwise BEGIN, the statement and COMMIT are flushed together.
+        tenant: The namespace that every transaction names to row security; None where that is not in use.
     """
 
-    def __init__(self, engine: Engine, *, direct: bool = False) -> None:
+    def __init__(self, engine: Engine, *, direct: bool = False, tenant: str | None = None) -> None:
         self._direct = direct
         self._engine = engine
         self._lean = isinstance(engine.pool, LeanPool)
+        self._tenant = tenant_of(tenant)
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -243,18 +258,28 @@ class Executor:
             else:
                 pooled.close()
 
-    @staticmethod
-    def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        return connection.wait(commands(session, operation, direct=direct))
+    def _run(self, connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
+        return connection.wait(commands(session, operation, direct=direct, tenant=self._tenant))
 
 
-def commands(session: Session, operation: Operation[Any], *, direct: bool) -> Generator[Any, Any, Any]:
+NAME_TENANT: Final = text("SELECT set_config('effectfence.namespace', :namespace, true)")
+"""For a transaction of SQLAlchemy's: the tenant that row security goes by."""
+
+
+def tenant_of(namespace: str | None) -> tuple[bytes, ...]:
+    """What names the tenant in a transaction of the driver's; nothing where row security is not in use."""
+    return () if namespace is None else (naming(namespace),)
+
+
+def commands(
+    session: Session, operation: Operation[Any], *, direct: bool, tenant: tuple[bytes, ...] = ()
+) -> Generator[Any, Any, Any]:
     """What is sent for an operation, and the row that comes back: for the driver's `wait` of either kind."""
     known = compiled(operation.statement)
     values = known.values(operation.parameters)
-    if not operation.writes or (direct and not operation.many):
+    if not tenant and (not operation.writes or (direct and not operation.many)):
         return transaction(session, known.text, values)
-    before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
+    before = (BEGIN if operation.writes else BEGIN_READ, *tenant, *((BY_KEY,) if operation.many else ()))
     return transaction(session, known.text, values, before=before, after=(COMMIT,))
 
 

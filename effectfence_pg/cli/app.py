@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db, rollback_storm, storm
+from effectfence_pg.cli import audit, db, intents, operate, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -18,6 +18,17 @@ app = typer.Typer(
 app.add_typer(db.app, name="db")
 app.command()(storm.storm)
 app.command()(rollback_storm.rollback_storm)
+app.add_typer(intents.app, name="intents")
+app.command()(intents.unresolved)
+app.command()(operate.reconcile)
+app.command()(operate.sweep)
+app.command()(operate.settle)
+app.command()(operate.stats)
+app.command()(audit.lineage)
+app.command()(audit.verify)
+app.command()(audit.export)
+app.command("import")(audit.bring_in)
+app.command()(audit.doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -42,7 +42,7 @@ from effectfence_pg.protocol.states import State
 
 SCHEMA: Final = "effectfence"
 
-SCHEMA_VERSION: Final = "0001"
+SCHEMA_VERSION: Final = "0002"
 """The revision that this version of the library works with."""
 
 UPGRADE_COMMAND: Final = "alembic upgrade effectfence@head"

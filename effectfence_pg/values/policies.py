@@ -88,6 +88,7 @@ class FenceConfig(BaseModel):
         connect_timeout_seconds: How long to try to connect.
         prepare_threshold: Executions before a statement is prepared on the server; None never prepares.
         application_name: How the connections name themselves to the server.
+        row_security: Name the namespace to the server in every transaction, for row security by namespace.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -112,6 +113,7 @@ class FenceConfig(BaseModel):
     application_name: Annotated[str, Field(strict=True, min_length=1, max_length=63, pattern=r"^[ -~]+$")] = (
         "effectfence"
     )
+    row_security: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _polls_in_order(self) -> FenceConfig:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks import closure, core, storm, threads, wal
+from benchmarks import audit, closure, core, storm, threads, wal
 from benchmarks import run as running
 from benchmarks.databases import own_database
 from benchmarks.report import as_json, as_table, facts_of
@@ -27,6 +27,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "wal": wal.measure,
     "run": running.measure,
     "closure": closure.measure,
+    "audit": audit.measure,
 }
 """Every group, in the order they run; another one adds itself in one line."""
 

@@ -110,6 +110,8 @@ class Scale:
         equal_rounds: Rounds of twenty equal calls from four processes.
         closure_members: Effects of the longest chain; a tenth of it shows how cost grows.
         closure_checks: Commits that walk such a chain, in each repetition.
+        audited_certificates: Certificates that are recomputed.
+        chain_effects: How many of them observed each other one by one.
     """
 
     repetitions: int = 5
@@ -127,6 +129,8 @@ class Scale:
     equal_rounds: int = 200
     closure_members: int = 10_000
     closure_checks: int = 5
+    audited_certificates: int = 100_000
+    chain_effects: int = 10_000
 
 
 QUICK: Final = Scale(
@@ -143,6 +147,8 @@ QUICK: Final = Scale(
     equal_rounds=5,
     closure_members=1000,
     closure_checks=3,
+    audited_certificates=2_000,
+    chain_effects=500,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -18,6 +18,7 @@ Case = Callable[[World], Callable[[], object]]
 CASES: dict[str, list[Case]] = {}
 
 OF_THE_DATABASE = {
+    "permission_denied",
     "database_unavailable",
     "database_encoding_error",
     "schema_version_error",
