@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from effectfence_pg import admissions, telemetry
-from effectfence_pg.admissions import Memory
-from effectfence_pg.async_callers import AsyncCallers
+from effectfence_pg import telemetry
 from effectfence_pg.async_repository import AsyncFenceRepository
 from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import task_keeper
-from effectfence_pg.listening import AsyncListener
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
-from effectfence_pg.runs import Claim, Desk
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps, translate
-from effectfence_pg.waiting import apause
+from effectfence_pg.running.async_callers import AsyncCallers
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import task_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Claim, Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
+from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import AsyncListener
+from effectfence_pg.waiting.room import apause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -291,25 +290,3 @@ def patience(value: Any, field: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE_SECONDS:
         raise InvalidRequest(field=field, reason=f"is no number of seconds from 0 to {MAX_LEASE_SECONDS:.0f}")
     return float(value)
-
-
-class Recent:
-    """The intents seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._keys: dict[bytes, bool] = {}
-        self._lock = Lock()
-
-    def get(self, key: bytes) -> bool | None:
-        """Whether its certificate was seen; None when the intent was not."""
-        return self._keys.get(key)
-
-    def add(self, key: bytes, *, sealed: bool = False) -> None:
-        """Remember an intent; the one that came first is forgotten."""
-        if self._keys.get(key) == sealed:
-            return
-        with self._lock:
-            self._keys[key] = sealed
-            if len(self._keys) > self._limit:
-                del self._keys[next(iter(self._keys))]

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Engine, exc
 
-from effectfence_pg import admissions, telemetry
-from effectfence_pg.admissions import Memory
+from effectfence_pg import telemetry
 from effectfence_pg.async_transactions import adrive
-from effectfence_pg.callers import Callers
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_engine
 from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import thread_keeper
-from effectfence_pg.listening import Listener
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
 from effectfence_pg.repository import FenceRepository
-from effectfence_pg.runs import Desk
+from effectfence_pg.running.callers import Callers
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import thread_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
 from effectfence_pg.surface import Surface
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps, translate
-from effectfence_pg.waiting import apause, pause
+from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import Listener
+from effectfence_pg.waiting.room import apause, pause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,

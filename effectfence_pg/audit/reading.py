@@ -14,7 +14,7 @@ from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_version
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.audit import QUIET
-from effectfence_pg.transactions import translate
+from effectfence_pg.sqlstates import translate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

@@ -10,7 +10,7 @@ from psycopg import sql
 from sqlalchemy.exc import DBAPIError
 
 from effectfence_pg import Fence, PermissionDenied
-from effectfence_pg.transactions import compiled
+from effectfence_pg.binding import compiled
 from tests.migration.test_plans import NAMES, operations
 from tests.support.roles import acting_as, url_as
 from tests.support.rows import all_of, one

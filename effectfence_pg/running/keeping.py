@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from effectfence_pg.leases import Batch, Book, Lease
+from effectfence_pg.running.leases import Batch, Book, Lease
 from effectfence_pg.sql.renewal import renew_all
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import contextlib
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from effectfence_pg.current import Entered
-from effectfence_pg.runs import Asked, Call, Claim, Running, Settle
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.runs import Asked, Call, Claim, Running, Settle
 from effectfence_pg.values import Fresh
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from effectfence_pg import admissions
 from effectfence_pg.calls import NULL
-from effectfence_pg.current import CurrentEffect
 from effectfence_pg.errors import (
     AttemptMismatch,
     IntentFailed,
@@ -19,15 +17,29 @@ from effectfence_pg.errors import (
     ResultNotRecordable,
     ResultNotReplayable,
 )
-from effectfence_pg.proof import judge
-from effectfence_pg.runs import Call, Claim, Desk, DidNotHappen, Happened, Look, Options, Ran, Running, Settle, Verify
+from effectfence_pg.running.current import CurrentEffect
+from effectfence_pg.running.proof import judge
+from effectfence_pg.running.runs import (
+    Call,
+    Claim,
+    Desk,
+    DidNotHappen,
+    Happened,
+    Look,
+    Options,
+    Ran,
+    Running,
+    Settle,
+    Verify,
+)
 from effectfence_pg.values import EffectCert, Held, Outcome, PreparedEffect, Replay
+from effectfence_pg.waiting import admissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effectfence_pg.leases import Lease
     from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.running.leases import Lease
     from effectfence_pg.transactions import Steps
     from effectfence_pg.values import Fresh
 

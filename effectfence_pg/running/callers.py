@@ -6,17 +6,17 @@ import functools
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from effectfence_pg.calling import adapted
-from effectfence_pg.performing import Performer, perform
-from effectfence_pg.running import running
-from effectfence_pg.runs import Desk, Options, Ran, Verify
-from effectfence_pg.tools import DECLARED, Declaration, Named, Tool
+from effectfence_pg.running.calling import adapted
+from effectfence_pg.running.course import running
+from effectfence_pg.running.performing import Performer, perform
+from effectfence_pg.running.runs import Desk, Options, Ran, Verify
+from effectfence_pg.running.tools import DECLARED, Declaration, Named, Tool
 from effectfence_pg.values import ClosureMode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.proof import NoEffect
     from effectfence_pg.transactions import Steps
     from effectfence_pg.values import EffectRequest
 

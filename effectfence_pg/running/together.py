@@ -13,25 +13,18 @@ from sqlalchemy import exc
 
 from effectfence_pg.errors import DatabaseUnavailable, RetriesExhausted
 from effectfence_pg.plans import Invoke, Plan, chained
-from effectfence_pg.running import effect_of, recorded
-from effectfence_pg.runs import Ran
+from effectfence_pg.running.course import effect_of, recorded
+from effectfence_pg.running.runs import Ran
 from effectfence_pg.sql import verbs
-from effectfence_pg.transactions import (
-    CONFLICTS,
-    MAX_ODD_RETRIES,
-    RACED_UNIQUE,
-    Pause,
-    Steps,
-    backoff,
-    sqlstate,
-)
+from effectfence_pg.sqlstates import CONFLICTS, RACED_UNIQUE, sqlstate
+from effectfence_pg.transactions import MAX_ODD_RETRIES, Pause, Steps, backoff
 from effectfence_pg.values import ClosureMode, EffectCert, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from effectfence_pg.calls import Calls
-    from effectfence_pg.current import CurrentEffect
+    from effectfence_pg.running.current import CurrentEffect
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import EffectRequest
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from effectfence_pg.errors import FenceError, InvalidRequest, ResultNotRecordable
-from effectfence_pg.naming import derived_intent, filled
-from effectfence_pg.plain import plain
-from effectfence_pg.running import recorded
-from effectfence_pg.runs import Options, Verify
+from effectfence_pg.running.course import recorded
+from effectfence_pg.running.naming import derived_intent, filled
+from effectfence_pg.running.plain import plain
+from effectfence_pg.running.runs import Options, Verify
 from effectfence_pg.values import EffectRequest, LeaseExpiry, canonical_json, parse_request, to_json_value
 
 if TYPE_CHECKING:
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.proof import NoEffect
 
 Named = str | Callable[..., Any] | None
 """A name for each call: a format over the bound arguments, or a callable that takes what the function takes."""
