@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+
+from tests.support.servers import libpq_url
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -50,6 +53,13 @@ def test_the_incident_takes_the_deployment_back_with_what_it_rested_on(migrated_
     assert shown[0] == "[('deploy', 'executed'), ('write', 'executed')]"
     assert shown[1].startswith("closure_aborted")
     assert shown[2] == "{'X': 0}"
+
+
+def test_a_request_runs_once_and_a_row_is_written_once(migrated_database: str) -> None:
+    first, again = run(example("run"), migrated_database), run(example("run"), migrated_database)
+    assert (first, again) == ("faxing\nsent False\n", "sent True\n")
+    with psycopg.connect(libpq_url(migrated_database)) as connection:
+        assert connection.execute("SELECT count(*) FROM ledger").fetchall() == [(1,)]
 
 
 def test_a_decorated_function_charges_once(migrated_database: str) -> None:
