@@ -26,7 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "effectfence-installed.json"
-INCLUDES = {"dev": {"dev", "test", "cli", "embedded"}}
+INCLUDES = {
+    "dev": {"dev", "test", "cli", "embedded", "mcp", "gateway"},
+    "mcp": {"mcp", "cli"},
+    "gateway": {"gateway", "cli"},
+}
 OLDEST = (3, 11)
 
 

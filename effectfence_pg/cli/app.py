@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db, rollback_storm, storm
+from effectfence_pg.cli import db, mcp, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.add_typer(db.app, name="db")
 app.command()(storm.storm)
+app.command()(mcp.mcp)
 app.command()(rollback_storm.rollback_storm)
 
 

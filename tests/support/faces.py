@@ -1,0 +1,102 @@
+"""The commands that speak MCP, as other processes, and the official client in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+T = TypeVar("T")
+
+TOKEN = "a-token-of-the-tests-only"
+LIMIT_SECONDS = 60
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run it, with a limit."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return await work
+
+    return asyncio.run(limited())
+
+
+def parameters(*arguments: str, env: Mapping[str, str] | None = None) -> StdioServerParameters:
+    """One of our commands, for the official client to start."""
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "effectfence_pg", *arguments], env={**os.environ, **(env or {})}
+    )
+
+
+def mcp(url: str, namespace: str, *more: str) -> StdioServerParameters:
+    """The server of the fence's own tools."""
+    return parameters("mcp", "--database-url", url, "--namespace", namespace, *more)
+
+
+@contextlib.contextmanager
+def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """One of our commands over HTTP on a free port; where it listens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "effectfence_pg", *arguments[:1], "--http", "127.0.0.1:0", *arguments[1:]],
+        env={**os.environ, "EFFECTFENCE_MCP_TOKEN": TOKEN, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    assert process.stdout
+    try:
+        said = ""
+        for line in process.stderr:
+            said += line
+            if found := re.match(r"listening on (\S+)", line):
+                yield found[1], process
+                break
+        else:
+            raise AssertionError(said)
+    finally:
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+        assert not out, "stdout belongs to nobody over HTTP"
+
+
+@contextlib.asynccontextmanager
+async def over_http(url: str, token: str = TOKEN, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+    """The official client with a bearer token."""
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **options) as client,
+    ):
+        yield client
+
+
+def said(result: CallToolResult) -> dict[str, Any]:
+    """The one JSON object of an answer; the same as its structured content."""
+    assert len(result.content) == 1
+    text = json.loads(result.content[0].text)  # pyright: ignore[reportAttributeAccessIssue]
+    assert text == result.structured_content
+    return text
+
+
+def refusal(result: CallToolResult) -> dict[str, Any]:
+    """Code, advice and facts of a refusal."""
+    assert result.is_error
+    assert isinstance(result.structured_content, dict)
+    told = result.structured_content
+    text = result.content[0].text  # pyright: ignore[reportAttributeAccessIssue]
+    assert told["code"] in text
+    assert told["advice"] in text
+    return told
