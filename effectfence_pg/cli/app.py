@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db, mcp, rollback_storm, storm
+from effectfence_pg.cli import db, gateway, mcp, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback with local variables would show passwords
 )
 app.add_typer(db.app, name="db")
+app.add_typer(gateway.app, name="gateway")
 app.command()(storm.storm)
 app.command()(mcp.mcp)
 app.command()(rollback_storm.rollback_storm)

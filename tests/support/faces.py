@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
@@ -100,3 +101,24 @@ def refusal(result: CallToolResult) -> dict[str, Any]:
     assert told["code"] in text
     assert told["advice"] in text
     return told
+
+
+UPSTREAM = "tests.support.upstream"
+
+
+def upstream(books: Path, *more: str) -> list[str]:
+    """The command of the server that is written by hand."""
+    return [sys.executable, "-m", UPSTREAM, str(books), *more]
+
+
+def gateway(url: str, command: list[str], *options: str, env: Mapping[str, str] | None = None) -> StdioServerParameters:
+    """A gateway in front of a command, for the official client to start."""
+    return parameters("gateway", "--database-url", url, *options, "--", *command, env=env)
+
+
+def policy(folder: Path, namespace: str, text: str = "", **settings: Any) -> str:
+    """A policy file with a tenant of the test's own; `text` is what follows, in TOML."""
+    file = folder / f"policy-{len(list(folder.glob('policy-*')))}.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"namespace": namespace, **settings}.items()]
+    file.write_text("\n".join([*lines, text]))
+    return str(file)
