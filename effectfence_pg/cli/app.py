@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db, gateway, mcp, rollback_storm, storm
+from effectfence_pg.cli import db, demo, gateway, mcp, probe, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -19,6 +19,8 @@ app.add_typer(db.app, name="db")
 app.add_typer(gateway.app, name="gateway")
 app.command()(storm.storm)
 app.command()(mcp.mcp)
+app.command()(demo.demo)
+app.command()(probe.probe)
 app.command()(rollback_storm.rollback_storm)
 
 

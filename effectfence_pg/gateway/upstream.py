@@ -234,7 +234,7 @@ class Upstream:
 
     def _failed(self, ready: asyncio.Future[Connection] | None, error: Exception) -> None:
         if ready is not None and not ready.done():
-            ready.set_exception(UpstreamUnavailable(reason=_told(error)))
+            ready.set_exception(UpstreamUnavailable(reason=told(error)))
 
 
 def _changes(capabilities: types.ServerCapabilities) -> bool:
@@ -242,7 +242,7 @@ def _changes(capabilities: types.ServerCapabilities) -> bool:
     return any(kind is not None and kind.list_changed for kind in kinds)
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """The first plain error of a group, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]

@@ -20,6 +20,7 @@ from mcp_types import CallToolResult
 
 T = TypeVar("T")
 
+ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-the-tests-only"
 LIMIT_SECONDS = 60
 
@@ -37,7 +38,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def parameters(*arguments: str, env: Mapping[str, str] | None = None) -> StdioServerParameters:
     """One of our commands, for the official client to start."""
     return StdioServerParameters(
-        command=sys.executable, args=["-m", "effectfence_pg", *arguments], env={**os.environ, **(env or {})}
+        command=sys.executable, args=["-m", "effectfence_pg", *arguments], env={**os.environ, **(env or {})}, cwd=ROOT
     )
 
 
@@ -52,6 +53,7 @@ def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[t
     process = subprocess.Popen(
         [sys.executable, "-m", "effectfence_pg", *arguments[:1], "--http", "127.0.0.1:0", *arguments[1:]],
         env={**os.environ, "EFFECTFENCE_MCP_TOKEN": TOKEN, **(env or {})},
+        cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

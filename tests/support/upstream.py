@@ -35,7 +35,9 @@ class Server:
         self.witness = Witness(books)
         self.folder = Path(books).parent
         self.modern = modern
-        self.tools = [_tool(name) for name in ("charge", "slow", "fail", "reject", "die", "big", "media", "ask", "meta")]
+        self.tools = [
+            _tool(name) for name in ("charge", "slow", "fail", "reject", "die", "big", "media", "ask", "meta")
+        ]
         self.tools += [_tool("progress"), _tool("grow"), _tool("flip"), _tool("elicit"), _tool("read", READ_ONLY)]
         self.tools += [_tool(f"tool-{number:04d}") for number in range(many)]
         self.asked: dict[str, asyncio.Future[Any]] = {}
