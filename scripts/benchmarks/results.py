@@ -107,6 +107,8 @@ class Scale:
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
         equal_rounds: Rounds of twenty equal calls from four processes.
+        gateway_rounds: Rounds of twelve identical calls through gateway processes.
+        gateways: Through how many of them.
     """
 
     repetitions: int = 5
@@ -121,6 +123,8 @@ class Scale:
     storm_processes: int = 4
     storm_threads: int = 25
     equal_rounds: int = 200
+    gateway_rounds: int = 100
+    gateways: tuple[int, ...] = (1, 2, 4)
 
 
 QUICK: Final = Scale(
@@ -134,6 +138,7 @@ QUICK: Final = Scale(
     attempts=100,
     storm_processes=2,
     equal_rounds=5,
+    gateway_rounds=5,
 )
 
 Group = Callable[["Bench"], Generator[Result]]
