@@ -52,6 +52,25 @@ def test_the_incident_takes_the_deployment_back_with_what_it_rested_on(migrated_
     assert shown[2] == "{'X': 0}"
 
 
+def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
+    migrated_database: str, tmp_path: Path
+) -> None:
+    found = re.search(r"<!-- gateway -->\n```sh\n(.*?)```", README, re.DOTALL)
+    assert found
+    # It is installed, and the database is the test's own.
+    paste = "\n".join(line for line in found[1].splitlines() if not line.startswith(("pip ", "export ")))
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": migrated_database, "PATH": commands}
+    done = subprocess.run(
+        ["bash", "-c", paste], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    raw, fenced, lines = done.stdout.splitlines()
+    assert raw.startswith("proven double fire: charge ran at least 12 times")
+    assert fenced.startswith("inconclusive: 12 of 12 calls answered, 1 different answers")
+    assert lines.split() == ["13"]
+
+
 LINKS = sorted(set(re.findall(r"\]\(([^)#]+)\)", README)))
 
 
