@@ -17,9 +17,8 @@ from effectfence_pg.cli.storm import usable_database
 from effectfence_pg.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from effectfence_pg.gateway.policy import Policy
+    from effectfence_pg.gateway.transports import Way
 
 COMMAND = "effectfence.upstream"
 PolicyOption = Annotated[
@@ -75,7 +74,7 @@ def gateway(
             asyncio.run(serve(database, checked, transport, address, token))
 
 
-def transport_of(command: list[str] | None, url: str | None) -> Callable[[], Any]:
+def transport_of(command: list[str] | None, url: str | None) -> Way:
     """The way to the upstream.
 
     Raises:

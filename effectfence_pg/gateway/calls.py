@@ -43,8 +43,15 @@ class ToolCall:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments; none are an empty object."""
-        return cast("Mapping[str, Any]", self.params.get("arguments") or {})
+        """The arguments; none are an empty object.
+
+        Raises:
+            InvalidRequest: They are no object.
+        """
+        found = self.params.get("arguments")
+        if found is not None and not isinstance(found, Mapping):
+            raise InvalidRequest(field="arguments", reason="is no object")
+        return cast("Mapping[str, Any]", found or {})
 
     @property
     def meta(self) -> Mapping[str, Any]:

@@ -70,25 +70,18 @@ class Place:
 
 async def run(place: Place, say: Callable[[str], None]) -> tuple[dict[str, int], bool]:
     """The charges of each part, counted in the books; and whether the last one was found fenced."""
-    counts: dict[str, int] = {}
-    say(f"{CALLS} identical calls of a charge server, by itself")
-    async with _clients(place, place.provider("raw")) as clients:
-        counts["raw"] = await _fire(place, clients, "raw")
-    say("the same behind a gateway")
-    async with _clients(place, place.gateway(place.provider("gateway"))) as clients:
-        counts["gateway"] = await _fire(place, clients, "gateway")
-    say("the same through two gateway processes at once")
-    command = place.gateway(place.provider("two_gateways"))
-    async with _clients(place, command, command) as clients:
-        counts["two_gateways"] = await _fire(place, clients, "two_gateways")
-    say("a gateway that is killed after the charge, and another one that is asked again")
-    name = "killed_after_effect"
-    await _killed(place, name)
-    async with _clients(place, place.gateway(place.provider(name))) as clients:
-        again = await clients[0].call_tool("charge", {"order_id": name})
-    counts[name] = len(charged(place.books(name)))
-    told: Any = again.structured_content
-    return counts, again.is_error and dict(told or {}).get("code") == "intent_failed"
+    say(f"{CALLS} identical calls of a charge server: by itself, behind a gateway, behind two at once")
+    say("and one charge whose gateway is killed before it can record it")
+    one = place.gateway(place.provider("gateway"))
+    two = place.gateway(place.provider("two_gateways"))
+    # Each part has an order and books of its own, so that they can be seen at once.
+    *_, fenced = await asyncio.gather(
+        _fire(place, "raw", place.provider("raw")),
+        _fire(place, "gateway", one),
+        _fire(place, "two_gateways", two, two),
+        _killed(place, "killed_after_effect"),
+    )
+    return {name: len(charged(place.books(name))) for name in EXPECTED}, fenced
 
 
 @contextlib.asynccontextmanager
@@ -101,14 +94,23 @@ async def _clients(place: Place, *commands: list[str]) -> AsyncGenerator[list[Cl
         yield clients
 
 
-async def _fire(place: Place, clients: list[Client], name: str) -> int:
-    turns = (clients[number % len(clients)] for number in range(CALLS))
-    await asyncio.gather(*(client.call_tool("charge", {"order_id": name}) for client in turns))
-    return len(charged(place.books(name)))
+async def _fire(place: Place, name: str, *commands: list[str]) -> None:
+    async with _clients(place, *commands) as clients:
+        turns = (clients[number % len(clients)] for number in range(CALLS))
+        await asyncio.gather(*(client.call_tool("charge", {"order_id": name}) for client in turns))
 
 
-async def _killed(place: Place, name: str) -> None:
-    """A gateway dies between the effect and its record: the provider charges at once and answers much later."""
+async def _killed(place: Place, name: str) -> bool:
+    """A gateway dies between the effect and its record; whether another one finds it fenced."""
+    await _die(place, name)
+    async with _clients(place, place.gateway(place.provider(name))) as clients:
+        again = await clients[0].call_tool("charge", {"order_id": name})
+    told: Any = again.structured_content
+    return again.is_error and dict(told or {}).get("code") == "intent_failed"
+
+
+async def _die(place: Place, name: str) -> None:
+    """The provider charges at once and answers much later; meanwhile its gateway is killed."""
     token = uuid.uuid4().hex
     command = place.gateway(place.provider(name, pause_seconds=600.0), "--http", "127.0.0.1:0")
     process = await asyncio.create_subprocess_exec(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from effectfence_pg.errors import ClosurePending, FenceError, IntentFailed
 from effectfence_pg.gateway.calls import ToolCall, domain_of, request_of
@@ -37,7 +37,11 @@ RESULT: Final = "effectfence/result"
 DOWNSTREAM_KEY: Final = "effectfence/idempotencyKey"
 DOWNSTREAM_SEQ: Final = "effectfence/seq"
 DOWNSTREAM_ATTEMPT: Final = "effectfence/attempt"
+SHOWN: Final = 200
 UNKNOWN: Final = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+NOT_CALLED: Final = (METHOD_NOT_FOUND, INVALID_PARAMS)
+"""Errors that a policy may take as saying that the tool was not called. The others the transport makes up, too: of an HTTP
+status, of an answer that it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,12 @@ class Fencing:
                 self._tenants.leave(namespace)
         except FenceError as error:
             return refused(error)
+        except MCPError:
+            raise
+        except Exception:
+            # What nobody thought of is a refusal too, and not the end of the connection.
+            log.exception("%s failed", call.tool[:SHOWN])
+            return refused(FenceError())
 
     async def _observed(self, fence: AsyncFence, call: ToolCall, rule: Rule, line: Line) -> dict[str, Any]:
         # The numbers first, then the world.
@@ -164,7 +174,7 @@ class Attempt:
         except MCPError as error:
             if error.code in UNKNOWN:
                 raise Lost from error
-            if self._release:
+            if self._release and error.code in NOT_CALLED:
                 raise NoEffect(error=error) from None
             raise
         # An answer that asks for input is no outcome: the client calls again, and that is the same action.

@@ -15,9 +15,9 @@ from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.gateway.upstream import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mcp_types import CallToolResult
+
+    from effectfence_pg.gateway.transports import Way
 
 MAX_PAGES: Final = 1000
 ANSWER_SECONDS: Final = 60.0
@@ -54,7 +54,7 @@ class Found:
         return {"tool": self.tool, "verdict": self.verdict, **counts}
 
 
-async def probe(transport: Callable[[], Any], tool: str, arguments: dict[str, Any], calls: int) -> Found:
+async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int) -> Found:
     """Fire identical calls at one tool at once. They are real: whatever the tool does is done.
 
     Raises:
@@ -62,7 +62,7 @@ async def probe(transport: Callable[[], Any], tool: str, arguments: dict[str, An
         InvalidRequest: It has no such tool.
     """
     try:
-        async with Client(transport(), cache=None) as client:
+        async with Client(way.connect(), cache=None) as client:
             listed = await _lists(client, tool)
             wanted = range(calls if listed else 0)
             answers = await asyncio.gather(

@@ -17,9 +17,10 @@ from effectfence_pg.gateway.tenants import Tenants
 from effectfence_pg.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
     from effectfence_pg.gateway.policy import Policy
+    from effectfence_pg.gateway.transports import Way
 
 log = logging.getLogger("effectfence_pg.gateway")
 
@@ -27,7 +28,7 @@ log = logging.getLogger("effectfence_pg.gateway")
 async def serve(
     url: str,
     policy: Policy,
-    transport: Callable[[], Any],
+    way: Way,
     address: tuple[str, int] | None = None,
     token: str = "",
 ) -> None:
@@ -36,7 +37,7 @@ async def serve(
     Args:
         url: The database.
         policy: What is done with which tool.
-        transport: The way to the upstream.
+        way: How to get to the upstream.
         address: Where to listen; stdio when not given.
         token: What clients have to show over HTTP.
     """
@@ -44,7 +45,7 @@ async def serve(
     tenants = Tenants(url)
     fencing = Fencing(policy, catalogue, tenants)
     gateway = Gateway(policy, catalogue, fencing, stdio=address is None)
-    upstream = Upstream(transport, catalogue, gateway.notified)
+    upstream = Upstream(way, catalogue, gateway.notified)
     gateway.behind(upstream)
     # A database that cannot be used is said before anybody is served.
     await _usable(tenants)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from effectfence_pg.gateway.catalogue import Catalogue
+    from effectfence_pg.gateway.connection import Connection
     from effectfence_pg.gateway.fencing import Fencing
     from effectfence_pg.gateway.policy import Policy
-    from effectfence_pg.gateway.upstream import Connection, Upstream
+    from effectfence_pg.gateway.upstream import Upstream
 
 log = logging.getLogger("effectfence_pg.gateway")
 

@@ -100,6 +100,8 @@ def test_names_come_from_the_rule_the_client_or_all_arguments(tmp_path: Path) ->
     with pytest.raises(InvalidRequest, match="domain"):
         domain_of(call("get_order", {}), policy.rule("get_order"), policy, "shop")
 
+    with pytest.raises(InvalidRequest, match="arguments"):
+        request_of(call("charge_card", [1]), Policy().rule("x"), Policy(), "shop", ())
     plain = Policy()
     intents = {
         intent_of(call(tool, arguments), plain.rule(tool), plain, server)
@@ -150,3 +152,13 @@ def test_the_demo_charges_once_behind_gateways(migrated_database: str) -> None:
     status, out, err = command("demo", "--json", EFFECTFENCE_DATABASE_URL=migrated_database)
     assert status == 0, err
     assert json.loads(out) == {"raw": 12, "gateway": 1, "two_gateways": 1, "killed_after_effect": 1}
+
+
+@pytest.mark.parametrize(("arguments", "extra"), [(["mcp"], "mcp"), (["gateway", "--", "true"], "gateway")])
+def test_without_the_extra_one_line_says_what_to_install(arguments: list[str], extra: str) -> None:
+    code = (
+        "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; from effectfence_pg.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"This command needs an extra: pip install 'effectfence-pg[{extra}]'\n"

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from effectfence_pg import Fence
-from tests.support.faces import TOKEN, gateway, over_http, policy, refusal, run, serving, upstream
+from tests.support.faces import TOKEN, gateway, over_http, parameters, policy, refusal, run, serving, upstream
 from tests.support.proxy import Cut, Proxy
 from tests.support.rows import all_of, expire_lease
 from tests.support.until import auntil
@@ -164,6 +164,66 @@ def test_a_connection_to_the_database_that_dies_around_a_commit_doubles_nothing(
     assert books.count("charge") == 1
     query = "SELECT attempt, state FROM effectfence.effects WHERE namespace = :namespace"
     assert all_of(engine, query, namespace=namespace) == [(1, "committed")]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_upstream_on_http_that_dies_leaves_an_unknown_outcome_and_what_was_never_sent_is_not(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness, mode: str
+) -> None:
+    passing = policy(tmp_path, namespace, '[[tool]]\nmatch = "*"\naction = "pass"\n')
+    rules = policy(tmp_path, namespace, NAMED)
+    secret = {"EFFECTFENCE_UPSTREAM_AUTHORIZATION": f"Bearer {TOKEN}"}
+
+    async def main(url: str, process: Any) -> None:
+        start = parameters("gateway", "--database-url", database_url, "--policy", rules, "--url", url, env=secret)
+        async with Client(start, mode=mode) as client:
+            call = asyncio.create_task(client.call_tool("slow", {"what": "pay"}))
+            await auntil(lambda: books.count("slow"))
+            process.kill()
+            assert refusal(await call)["code"] == "intent_failed"
+            assert refusal(await client.call_tool("slow", {"what": "pay"}))["code"] in {
+                "intent_failed",
+                "upstream_unavailable",
+            }
+            told = await client.call_tool("charge", {"what": "never sent"})
+            assert told.is_error
+
+    with served(database_url, books, passing) as (url, process):
+        run(main(url, process))
+    assert books.count("charge") == 0
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_an_upstream_on_http_that_was_started_anew_is_met_again_and_nothing_is_left_unknown(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness, old: bool
+) -> None:
+    passing = policy(tmp_path, namespace, '[[tool]]\nmatch = "*"\naction = "pass"\n')
+    rules = policy(tmp_path, namespace, NAMED)
+    secret = {"EFFECTFENCE_UPSTREAM_AUTHORIZATION": f"Bearer {TOKEN}"}
+    modern = ("gateway", "--database-url", database_url, "--policy", passing, "--", *upstream(books.path))
+    inner = ("tests.support.old_server", str(books.path)) if old else modern
+
+    async def main(client: Client, what: str) -> None:
+        for _ in range(3):
+            found = await client.call_tool("charge", {"what": what, "order_id": what})
+            if not found.is_error:
+                return
+            assert refusal(found)["code"] == "upstream_unavailable"
+        raise AssertionError("it was not met again")
+
+    async def both() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            with serving(*inner) as (url, _):
+                start = parameters(
+                    "gateway", "--database-url", database_url, "--policy", rules, "--url", url, env=secret
+                )
+                client = await stack.enter_async_context(Client(start))
+                await main(client, "before")
+            with serving(*inner, port=int(url.rpartition(":")[2].partition("/")[0])):
+                await main(client, "after")
+
+    run(both())
+    assert len(books.path.read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

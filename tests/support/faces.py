@@ -48,10 +48,17 @@ def mcp(url: str, namespace: str, *more: str) -> StdioServerParameters:
 
 
 @contextlib.contextmanager
-def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """One of our commands over HTTP on a free port; where it listens."""
+def serving(
+    *arguments: str, env: Mapping[str, str] | None = None, port: int = 0
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """One of our commands over HTTP, on a free port if none is given; where it listens.
+
+    A first argument with a dot is a module of the tests instead.
+    """
+    first, *rest = arguments
+    start = [first] if "." in first else ["effectfence_pg", first]
     process = subprocess.Popen(
-        [sys.executable, "-m", "effectfence_pg", *arguments[:1], "--http", "127.0.0.1:0", *arguments[1:]],
+        [sys.executable, "-m", *start, "--http", f"127.0.0.1:{port}", *rest],
         env={**os.environ, "EFFECTFENCE_MCP_TOKEN": TOKEN, **(env or {})},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
