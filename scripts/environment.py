@@ -29,7 +29,7 @@ STAMP = VENV / "effectfence-installed.json"
 INCLUDES = {
     "dev": {"dev", "test", "cli", "embedded", "mcp", "gateway"},
     "mcp": {"mcp", "cli"},
-    "gateway": {"gateway", "cli"},
+    "gateway": {"gateway", "mcp", "cli"},
 }
 OLDEST = (3, 11)
 

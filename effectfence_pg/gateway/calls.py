@@ -115,10 +115,11 @@ def request_of(
     Raises:
         InvalidRequest: A name cannot be filled in, or an argument is no plain JSON.
     """
+    intent = intent_of(call, rule, policy, server)
     return parse_request(
         {
-            "intent": intent_of(call, rule, policy, server),
-            "domain": domain_of(call, rule, policy, server),
+            "intent": intent,
+            "domain": intent if rule.domain is None else filled("domain", rule.domain, call.arguments),
             "tool": call.tool,
             "agent": call.named("agent", policy.agent),
             "args": dict(call.arguments),

@@ -50,9 +50,10 @@ async def serve(
     # A database that cannot be used is said before anybody is served.
     await _usable(tenants)
     connecting = asyncio.ensure_future(upstream.serve())
+    signalled = False
     try:
         if address is None:
-            await _until_signal(serving.serve_stdio(gateway.server), fencing, policy.drain_seconds)
+            signalled = await _until_signal(serving.serve_stdio(gateway.server))
         else:
             await serving.serve_http(gateway.server, address, token)
         await _drain(fencing, policy.drain_seconds)
@@ -60,6 +61,9 @@ async def serve(
         connecting.cancel()
         await asyncio.wait({connecting})
         await tenants.aclose()
+    if signalled:
+        # A thread is blocked in a read of our standard input, and nothing but the end of the process ends that.
+        os._exit(0)
 
 
 async def _usable(tenants: Tenants) -> None:
@@ -76,8 +80,8 @@ async def _drain(fencing: Fencing, seconds: float) -> None:
         await asyncio.wait_for(fencing.background.finish(), seconds)
 
 
-async def _until_signal(serving_client: Coroutine[Any, Any, None], fencing: Fencing, seconds: float) -> None:
-    """Serve until the client is gone, or a signal comes: then what is in flight is seen through, and the process ends."""
+async def _until_signal(serving_client: Coroutine[Any, Any, None]) -> bool:
+    """Serve until the client is gone, or a signal comes; whether one came. Signals that come later change nothing."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,10 +89,8 @@ async def _until_signal(serving_client: Coroutine[Any, Any, None], fencing: Fenc
     client = asyncio.ensure_future(serving_client)
     signalled = asyncio.ensure_future(ended.wait())
     await asyncio.wait({client, signalled}, return_when=asyncio.FIRST_COMPLETED)
-    if client.done():
-        signalled.cancel()
-        await client
-        return
-    await _drain(fencing, seconds)
-    # A thread is blocked in a read of our standard input, and nothing but the end of the process ends that.
-    os._exit(0)
+    if not client.done():
+        return True
+    signalled.cancel()
+    await client
+    return False

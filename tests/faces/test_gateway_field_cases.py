@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from effectfence_pg import Fence
 from tests.support.faces import TOKEN, gateway, over_http, parameters, policy, refusal, run, serving, upstream
 from tests.support.proxy import Cut, Proxy
 from tests.support.rows import all_of, expire_lease
-from tests.support.until import auntil
+from tests.support.until import auntil, until
 from tests.support.witness import Witness
 
 REPLAY = "effectfence/replay"
@@ -256,6 +259,39 @@ def test_a_client_that_times_out_or_goes_away_finds_the_result_when_it_asks_agai
 async def _leave(url: str, mode: str) -> None:
     async with over_http(url, mode=mode) as client:
         await client.call_tool("slow", {"what": "left"})
+
+
+def test_a_gateway_that_is_told_to_end_sees_through_what_is_in_flight_and_takes_its_upstream_along(
+    database_url: str, engine: sa.Engine, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    start = gateway(database_url, upstream(books.path), "--policy", policy(tmp_path, namespace, NAMED))
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+    call = {"name": "slow", "arguments": {"what": "pay"}}
+    process = subprocess.Popen(
+        [start.command, *start.args],
+        env=start.env,
+        cwd=start.cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        for id_, method, params in ((1, "initialize", hello), (2, "tools/call", call)):
+            message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+        until(lambda: books.count("slow"))
+        process.send_signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    with Fence(engine, namespace=namespace) as fence:
+        assert fence.status("pay").state == "committed"
+    until(lambda: not Path("/proc", str(books.lines()[0]["pid"])).exists())
 
 
 def test_a_client_on_stdio_that_leaves_loses_nothing_when_its_gateway_may_finish(
