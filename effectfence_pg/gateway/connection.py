@@ -122,6 +122,10 @@ class Connection:
                 raise UpstreamUnavailable(reason="it was started anew") from error
             raise
 
+    async def notify(self, method: str) -> None:
+        """Say that something happened."""
+        await self._channel.notify(method, None)
+
     def _routing(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_METHOD_HEADER: method}
         name = params.get(NAME_BEARING_METHODS.get(method, ""))

@@ -20,6 +20,15 @@ class UpstreamUnavailable(FenceError):
     advice: ClassVar[str] = "Nothing was called: wait, then make the same call again."
 
 
+class InputRequired(FenceError):
+    """The upstream asks the client something within its answer, and the client's version of the protocol has no such thing."""
+
+    tool: str
+
+    template: ClassVar[str] = "{tool} asks for input before it acts, which this client cannot give"
+    advice: ClassVar[str] = "Nothing is decided: call it from a client that can answer, or with what it asks for."
+
+
 class NoEffect(Exception):
     """The upstream's answer says that nothing happened: the attempt is released, and the answer handed on."""
 

@@ -16,11 +16,13 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_from_wire
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, SERVER_INFO_META_KEY
+from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from effectfence_pg.errors import FenceError
-from effectfence_pg.gateway.calls import UNNAMED, Caller, ToolCall
+from effectfence_pg.gateway.calls import ToolCall
+from effectfence_pg.gateway.clients import caller_of, envelope_of, headers_of, wants_progress
+from effectfence_pg.gateway.errors import InputRequired
 from effectfence_pg.gateway.fencing import Line
 from effectfence_pg.serving import refused
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("effectfence_pg.gateway")
 
+ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 SESSION_KEY: Final = "effectfence/session"
 OWN: Final = frozenset({"ping", "subscriptions/listen"})
 GREETINGS: Final = frozenset({"initialize", "server/discover"})
@@ -126,15 +129,15 @@ class Gateway:
 
         async def send(given: Mapping[str, Any]) -> dict[str, Any]:
             current = await self._up().connection()
-            progress = context.session.report_progress if _wants_progress(params) else None
-            return await current.request(context.method, given, _envelope(params), progress)
+            progress = context.session.report_progress if wants_progress(params) else None
+            return await current.request(context.method, given, envelope_of(params), progress)
 
         if context.method != "tools/call":
             answer = await send(params)
             if context.method == "tools/list":
                 self._catalogue.learn(answer.get("tools", ()))
             return self._shaped(context, answer)
-        call = ToolCall(params, _caller(context), self._session_of(context))
+        call = ToolCall(params, caller_of(context), self._session_of(context))
         return self._shaped(context, await self._fencing.call(call, Line(self._name(connection), send)))
 
     def _shaped(self, context: ServerRequestContext[Any, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -144,6 +147,8 @@ class Gateway:
             if context.method in CACHED and answer.get("resultType", "complete") == "complete":
                 around |= {"ttlMs": 0, "cacheScope": "private"}
             return {**around, **answer}
+        if answer.get("resultType") == "input_required":
+            return refused(InputRequired(tool=str((context.params or {}).get("name", context.method))))
         return {key: value for key, value in answer.items() if key not in MODERN_ONLY}
 
     def _name(self, connection: Connection) -> str:
@@ -164,9 +169,12 @@ class Gateway:
         named = (context.meta or {}).get(SESSION_KEY)
         if isinstance(named, str):
             return f"named {named[:256]}"
-        return f"http {_headers(context).get('mcp-session-id') or id(context)}"
+        return f"http {headers_of(context).get('mcp-session-id') or id(context)}"
 
     async def _notification(self, context: ServerRequestContext[Any, Any]) -> None:
+        connected = self._up().connected
+        if context.method == ROOTS_CHANGED and self._stdio and connected is not None:
+            await connected.notify(ROOTS_CHANGED)
         if context.method != "notifications/initialized":
             return
         key = "stdio" if self._stdio else self._session_of(context)
@@ -221,27 +229,3 @@ async def _asked(session: ServerSession, request: Any, answer: type[Any]) -> Any
         return await session.send_request(request, answer)
     except MCPError as error:
         return error.error
-
-
-def _headers(context: ServerRequestContext[Any, Any]) -> Mapping[str, str]:
-    return getattr(context.request, "headers", None) or {}
-
-
-def _caller(context: ServerRequestContext[Any, Any]) -> Caller:
-    params = context.session.client_params
-    if params is None:
-        return Caller(headers=_headers(context))
-    return Caller(params.client_info.name or UNNAMED, params.client_info.version, _headers(context))
-
-
-def _wants_progress(params: Mapping[str, Any]) -> bool:
-    return "progressToken" in (params.get("_meta") or {})
-
-
-def _envelope(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What the client says of itself; an older client can answer no question within a result."""
-    meta: Mapping[str, Any] = params.get("_meta") or {}
-    return {
-        CLIENT_INFO_META_KEY: meta.get(CLIENT_INFO_META_KEY) or {"name": UNNAMED, "version": "0"},
-        CLIENT_CAPABILITIES_META_KEY: meta.get(CLIENT_CAPABILITIES_META_KEY) or {},
-    }

@@ -27,6 +27,9 @@ class Tenants:
         self._fences: OrderedDict[str, AsyncFence] = OrderedDict()
         self._users: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._fences)
+
     async def enter(self, namespace: str) -> AsyncFence:
         """The fence of a tenant; `leave` it afterwards.
 

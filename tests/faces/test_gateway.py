@@ -201,6 +201,20 @@ def test_an_answer_that_asks_for_input_is_no_outcome_and_its_continuation_is_the
     assert asked["meta"]["effectfence/idempotencyKey"] == answered["meta"]["effectfence/idempotencyKey"]
 
 
+def test_a_client_that_cannot_answer_within_a_result_is_told_so(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    options = ("--policy", policy(tmp_path, namespace))
+
+    async def main() -> None:
+        start = gateway(database_url, upstream(books.path, "--modern"), *options)
+        async with Client(start, mode="legacy") as client:
+            assert refusal(await client.call_tool("ask", {"x": "1"}))["code"] == "input_required"
+
+    run(main())
+    assert "elicitation" not in str(books.lines()[0]["meta"]["io.modelcontextprotocol/clientCapabilities"])
+
+
 def test_the_upstream_gets_a_key_that_stays_the_same_and_the_clients_own_key_names_the_action(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:

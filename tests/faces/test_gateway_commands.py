@@ -15,7 +15,10 @@ from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.gateway.calls import Caller, ToolCall, domain_of, intent_of, request_of
 from effectfence_pg.gateway.catalogue import Catalogue
 from effectfence_pg.gateway.policy import Action, Policy, read_policy
-from tests.support.faces import upstream
+from effectfence_pg.gateway.sessions import Sessions
+from effectfence_pg.gateway.tenants import Tenants
+from effectfence_pg.values import ReadSetEntry
+from tests.support.faces import run, upstream
 from tests.support.witness import Witness
 
 
@@ -126,6 +129,31 @@ def test_hints_are_hints_and_a_change_of_them_is_logged(caplog: pytest.LogCaptur
     catalogue.learn([{"name": "a", "annotations": {"readOnlyHint": "yes"}}, {"name": "b", "annotations": {}}])
     assert (catalogue.action("a"), catalogue.action("b")) == (Action.FENCE, Action.FENCE)
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == ["a", "b"]
+
+
+def test_a_session_rests_on_its_latest_reads_and_on_its_own_effects_and_no_other_one_does() -> None:
+    sessions = Sessions()
+    for number in range(300):
+        sessions.observed("s", "t", [ReadSetEntry(domain=f"d{number}", seq=4)])
+    assert [entry.domain for entry in sessions.read_set("s", "t")] == [f"d{number}" for number in range(44, 300)]
+    sessions.acted("s", "t", "d299", 5)
+    sessions.acted("s", "t", "d298", 6)  # somebody else acted in between: what was read is stale, and stays so
+    assert [entry.seq for entry in sessions.read_set("s", "t")[-2:]] == [4, 5]
+    assert sessions.read_set("s", "u") == sessions.read_set("r", "t") == ()
+
+
+def test_fences_of_tenants_are_let_go_when_there_are_many_and_never_while_they_are_used(database_url: str) -> None:
+    async def main() -> None:
+        tenants = Tenants(database_url)
+        first = await tenants.enter("tenant-0")
+        for number in range(1, 40):
+            await tenants.enter(f"tenant-{number}")
+            tenants.leave(f"tenant-{number}")
+        assert await tenants.enter("tenant-0") is first
+        assert len(tenants) <= 33
+        await tenants.aclose()
+
+    run(main())
 
 
 def test_probe_proves_a_double_fire_or_says_that_it_cannot_tell(tmp_path: Path) -> None:

@@ -169,6 +169,23 @@ def test_a_connection_to_the_database_that_dies_around_a_commit_doubles_nothing(
     assert all_of(engine, query, namespace=namespace) == [(1, "committed")]
 
 
+def test_nothing_is_called_while_the_database_cannot_be_reached(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    async def main(proxy: Proxy, stop: Any) -> None:
+        start = gateway(proxy.url, upstream(books.path), "--policy", policy(tmp_path, namespace, NAMED))
+        async with Client(start) as client:
+            # A tenant that was never called for has no connection yet: one that breaks is waited for, for a while.
+            stop()
+            told = refusal(await client.call_tool("charge", {"what": "after"}))
+            assert (told["code"], told["retryable"]) == ("database_unavailable", True)
+
+    with contextlib.ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(database_url))
+        run(main(proxy, stack.close))
+    assert books.count() == 0
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_an_upstream_on_http_that_dies_leaves_an_unknown_outcome_and_what_was_never_sent_is_not(
     database_url: str, namespace: str, tmp_path: Path, books: Witness, mode: str
