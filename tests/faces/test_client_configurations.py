@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
+from effectfence_pg.gateway.policy import Policy, read_policy
 from tests.support.faces import run
 
 CLIENTS = Path(__file__).parents[2] / "examples" / "clients"
@@ -51,6 +52,14 @@ def test_a_client_starts_what_its_file_says_and_lists_and_calls_it(
 
     run(main())
     assert len((tmp_path / "charges.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_example_of_a_policy_is_one() -> None:
+    policy = read_policy(CLIENTS.parent / "policy.toml")
+    assert [str(policy.rule(tool).action) for tool in ("charge", "charges")] == ["fence", "observe"]
+    # What the comments call the default is the default.
+    assert policy.defaults == Policy().defaults
+    assert policy.namespace == Policy().namespace
 
 
 def test_there_is_a_file_for_every_client() -> None:
