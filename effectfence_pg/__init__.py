@@ -5,7 +5,6 @@ Exactly one attempt runs the side effect; everybody else gets its recorded outco
 
 from effectfence_pg.async_fence import AsyncFence
 from effectfence_pg.async_repository import AsyncFenceRepository
-from effectfence_pg.current import CurrentEffect, current_effect
 from effectfence_pg.errors import (
     AttemptMismatch,
     Blocker,
@@ -26,6 +25,7 @@ from effectfence_pg.errors import (
     LeaseLost,
     MovedEntry,
     NotReconcilable,
+    PermissionDenied,
     ReadSetStale,
     ReadSetUnsettled,
     ResultNotRecordable,
@@ -41,11 +41,12 @@ from effectfence_pg.errors import (
     UnsettledEntry,
 )
 from effectfence_pg.fence import Fence
-from effectfence_pg.messages import tool_message
-from effectfence_pg.naming import DerivedIntentWarning
-from effectfence_pg.proof import never_sent
 from effectfence_pg.repository import FenceRepository, is_retryable
-from effectfence_pg.runs import DidNotHappen, Happened, Ran
+from effectfence_pg.running.current import CurrentEffect, current_effect
+from effectfence_pg.running.messages import tool_message
+from effectfence_pg.running.naming import DerivedIntentWarning
+from effectfence_pg.running.proof import never_sent
+from effectfence_pg.running.runs import DidNotHappen, Happened, Ran
 from effectfence_pg.values import (
     Aborted,
     AbortEffect,
@@ -121,6 +122,7 @@ __all__ = [
     "OnStale",
     "Outcome",
     "Pending",
+    "PermissionDenied",
     "PreparedEffect",
     "Ran",
     "ReadSetEntry",

@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from effectfence_pg import admissions
-from effectfence_pg.admissions import Memory
-from effectfence_pg.async_callers import AsyncCallers
+from effectfence_pg import telemetry
 from effectfence_pg.async_repository import AsyncFenceRepository
 from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import task_keeper
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
-from effectfence_pg.runs import Claim, Desk
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import Pause, Steps, steps, translate
-from effectfence_pg.waiting import apause
+from effectfence_pg.running.async_callers import AsyncCallers
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import task_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Claim, Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
+from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import AsyncListener
+from effectfence_pg.waiting.room import apause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -34,10 +37,10 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
@@ -77,15 +80,20 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         if not self.engine.dialect.driver.startswith("psycopg"):
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = AsyncExecutor(self.engine, direct=self._owned)
+        tenant = namespace if self._calls.config.row_security else None
+        self._execute = AsyncExecutor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
         self._checking = asyncio.Lock()
         self._memory = Memory()
+        self._listener = AsyncListener(self.engine, namespace, self._memory.room)
+        if self._calls.config.notify:
+            self._memory.room.listen = self._listener.begin
         self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
     async def aclose(self) -> None:
         """Wait for what is still being recorded, and close the engine if this fence made it."""
         await self._performer.background.finish()
+        await self._listener.end()
         if self._owned:
             await self.engine.dispose()
 
@@ -123,7 +131,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         """Record the result and mint the certificate. See `Fence.commit`."""
         timeout = admissions.patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
-        return await self._performer.settle(lambda: admissions.committing(operation, closure, timeout, self.config))
+        memory, config = self._memory, self.config
+        return await self._performer.settle(lambda: admissions.committing(memory, operation, closure, timeout, config))
 
     async def run_in_transaction(
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]
@@ -140,6 +149,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         connection = await self._connected()
         try:
             async with connection.begin():
+                if self.config.row_security:
+                    await connection.execute(NAME_TENANT, {"namespace": self.namespace})
                 repository = AsyncFenceRepository(connection, namespace=self.namespace, config=self.config)
 
                 async def call(effect: CurrentEffect) -> R:
@@ -189,6 +200,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
     async def _drive(self, running: Steps[T], pause: Callable[[Pause], Awaitable[None]]) -> T:
         if not self._checked:
             await self._check_once()
+        if telemetry.wanted():
+            running = telemetry.told(running, self.namespace)
         return await adrive(running, self._execute, pause)
 
     async def _check_once(self) -> None:

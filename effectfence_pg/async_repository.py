@@ -11,7 +11,7 @@ from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.calls import Calls
 from effectfence_pg.plans import afollow, chained
 from effectfence_pg.sql import verbs
-from effectfence_pg.transactions import translate
+from effectfence_pg.sqlstates import translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

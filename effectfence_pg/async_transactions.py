@@ -9,15 +9,8 @@ from sqlalchemy import exc
 from sqlalchemy.util import greenlet_spawn
 
 from effectfence_pg.pipelining import forget, session_of
-from effectfence_pg.transactions import (
-    IDLE,
-    STALE_STATEMENT,
-    ConnectionLost,
-    Pause,
-    Steps,
-    commands,
-    not_reached,
-)
+from effectfence_pg.sqlstates import STALE_STATEMENT
+from effectfence_pg.transactions import IDLE, ConnectionLost, Pause, Steps, commands, not_reached, tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +36,7 @@ async def adrive(
                 asked = running.send(None)
                 continue
             try:
-                row = await execute(asked.operation)
+                row = await execute(asked)
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
                 asked = running.throw(error)
             else:
@@ -58,9 +51,10 @@ async def adrive(
 class AsyncExecutor:
     """Runs operations of one asynchronous engine, each in one round trip. See `Executor`."""
 
-    def __init__(self, engine: AsyncEngine, *, direct: bool = False) -> None:
+    def __init__(self, engine: AsyncEngine, *, direct: bool = False, tenant: str | None = None) -> None:
         self._engine = engine
         self._direct = direct
+        self._tenant = tenant_of(tenant)
 
     async def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -94,11 +88,10 @@ class AsyncExecutor:
         finally:
             await _give_back(pooled, connection)
 
-    @staticmethod
     async def _run(
-        connection: psycopg.AsyncConnection[Any], pooled: Any, operation: Operation[Any], *, direct: bool
+        self, connection: psycopg.AsyncConnection[Any], pooled: Any, operation: Operation[Any], *, direct: bool
     ) -> Any:
-        asking = commands(session_of(pooled), operation, direct=direct)
+        asking = commands(session_of(pooled), operation, direct=direct, tenant=self._tenant)
         return await connection.wait(cast("Any", asking))
 
 

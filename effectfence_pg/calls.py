@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -78,7 +77,6 @@ class Calls:
         return Admission(
             request=request,
             namespace=self.namespace,
-            token=uuid4(),
             lease_seconds=request.lease_seconds or self.config.lease_seconds,
             on_lease_expiry=request.on_lease_expiry or self.config.on_lease_expiry,
             read_set=effective_read_set(request),
@@ -110,8 +108,10 @@ class Calls:
             text = canonical_json(to_json_value(result, field="result"))
         except InvalidRequest as error:
             raise ResultNotRecordable(intent=intent, reason=str(error)) from error
-        if len(text.encode()) > self.config.max_result_bytes:
-            raise ResultNotRecordable(intent=intent, reason=f"it is longer than {self.config.max_result_bytes} bytes")
+        limit = self.config.max_result_bytes
+        # The text never has fewer bytes than characters, and at most four for each.
+        if len(text) * 4 > limit and len(text.encode()) > limit:
+            raise ResultNotRecordable(intent=intent, reason=f"it is longer than {limit} bytes")
         return text
 
     def abort(self, given: PreparedEffect | Mapping[str, Any], reason: str, effect: str) -> Operation[RolledBack]:
@@ -290,22 +290,3 @@ def patience(value: Any, field: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE_SECONDS:
         raise InvalidRequest(field=field, reason=f"is no number of seconds from 0 to {MAX_LEASE_SECONDS:.0f}")
     return float(value)
-
-
-class Recent:
-    """The keys seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._keys: dict[bytes, None] = {}
-        self._lock = Lock()
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._keys
-
-    def add(self, key: bytes) -> None:
-        """Remember a key; the one that came first is forgotten."""
-        with self._lock:
-            self._keys[key] = None
-            if len(self._keys) > self._limit:
-                del self._keys[next(iter(self._keys))]

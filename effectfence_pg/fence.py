@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Engine, exc
 
-from effectfence_pg import admissions
-from effectfence_pg.admissions import Memory
+from effectfence_pg import telemetry
 from effectfence_pg.async_transactions import adrive
-from effectfence_pg.callers import Callers
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import make_engine
 from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import thread_keeper
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
 from effectfence_pg.repository import FenceRepository
-from effectfence_pg.runs import Desk
+from effectfence_pg.running.callers import Callers
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import thread_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
 from effectfence_pg.surface import Surface
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import Executor, Pause, Steps, drive, steps, translate
-from effectfence_pg.waiting import apause, pause
+from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import Listener
+from effectfence_pg.waiting.room import apause, pause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,10 +35,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
@@ -73,13 +76,18 @@ class Fence(Callers, Surface):
         if self.engine.dialect.driver != "psycopg":
             msg = f"the engine's driver is {self.engine.dialect.driver}; the fence needs postgresql+psycopg"
             raise ValueError(msg)
-        self._execute = Executor(self.engine, direct=self._owned)
+        tenant = namespace if self._calls.config.row_security else None
+        self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
         self._checked = False
         self._memory = Memory()
+        self._listener = Listener(self.engine, namespace, self._memory.room)
+        if self._calls.config.notify:
+            self._memory.room.listen = self._listener.begin
         self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
 
     def close(self) -> None:
         """Close the engine, if this fence made it."""
+        self._listener.end()
         if self._owned:
             self.engine.dispose()
 
@@ -134,7 +142,11 @@ class Fence(Callers, Surface):
             ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
             ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
         """
-        return self._drive(admissions.commit(self._calls, prepared, result, closure, timeout_seconds))
+        return self._drive(
+            admissions.commit(
+                self._calls, self._memory, prepared, result, closure=closure, timeout_seconds=timeout_seconds
+            )
+        )
 
     def run_in_transaction(
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[Connection], R]
@@ -161,6 +173,8 @@ class Fence(Callers, Surface):
         if not self._checked:
             self._check_database()
         with self._connected() as connection, connection.begin():
+            if self.config.row_security:
+                connection.execute(NAME_TENANT, {"namespace": self.namespace})
             repository = FenceRepository(connection, namespace=self.namespace, config=self.config)
 
             def call(effect: CurrentEffect) -> R:
@@ -190,11 +204,13 @@ class Fence(Callers, Surface):
         pause(asked)
 
     def _run(self, operation: Operation[T]) -> T:
-        return self._drive(steps(operation, self.config.retry_deadline_seconds))
+        return self._drive(self._desk.steps(operation))
 
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:
             self._check_database()
+        if telemetry.wanted():
+            running = telemetry.told(running, self.namespace)
         return drive(running, self._execute, self._pause)
 
     def renew_within(self, operation: Operation[dict[int, FenceError]], seconds: float) -> dict[int, FenceError]:
@@ -217,6 +233,7 @@ class Fence(Callers, Surface):
         """Pauses are awaited and executions are not: the loop is free meanwhile, and a waiter takes no thread."""
         if not self._checked:
             await asyncio.to_thread(self._check_database)
+        running = telemetry.told(running, self.namespace) if telemetry.wanted() else running
         return await adrive(running, functools.partial(asyncio.to_thread, self._execute), pause)
 
     def _check_database(self) -> None:

@@ -11,17 +11,31 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from psycopg import errors, generators, pq
+from psycopg import errors, generators, pq, sql
 from psycopg.adapt import PyFormat, Transformer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 BEGIN: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
+BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 COMMIT: Final = b"COMMIT"
 BY_KEY: Final = b"SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 """A scan that cannot be avoided is then costed so high that the server would compile the statement: for seconds, not rows."""
 BINARY: Final = 1
+FATAL_ERROR: Final = pq.ExecStatus.FATAL_ERROR
+
+MAX_PARAMETERS: Final = 64
+AUTO: Final = [[PyFormat.AUTO] * count for count in range(MAX_PARAMETERS)]
+"""The formats that so many values are sent in: chosen by the adapters."""
+
+NOT_READY: Final[tuple[Any, bytes]] = ("no types", b"")
+
+
+def naming(namespace: str) -> bytes:
+    """What names the tenant to row security, until the end of the transaction."""
+    return sql.SQL("SELECT set_config('effectfence.namespace', {}, true)").format(namespace).as_bytes(None)
+
 
 MAX_PREPARED: Final = 256
 
@@ -37,13 +51,14 @@ class Prepared:
 class Session:
     """What is known of one connection: its prepared statements, and the adapters for its values."""
 
-    __slots__ = ("connection", "named", "rows", "statements", "transformer")
+    __slots__ = ("connection", "named", "ready", "rows", "statements", "transformer")
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.transformer = Transformer(connection)
         self.statements: dict[tuple[bytes, tuple[int, ...]], Prepared] = {}
         self.rows: dict[bytes, Callable[..., Any]] = {}
+        self.ready: dict[bytes, tuple[Any, bytes]] = {}
         self.named = 0
 
     def statement(self, text: bytes, types: tuple[int, ...]) -> Prepared:
@@ -81,26 +96,41 @@ class Command(NamedTuple):
 def transaction(
     session: Session, text: bytes, values: Sequence[Any], *, before: Sequence[bytes] = (), after: Sequence[bytes] = ()
 ) -> Generator[Any, Any, Any]:
-    """Run one statement, with what comes before and after it, in one round trip; the one row it returns.
+    """Run one statement, with what comes before and after it, in one round trip; the row it returns, if it returns one.
 
     Raises:
         psycopg.Error: What the server said, of any of the commands; the transaction may be left open and failed then.
     """
     transformer = session.transformer
-    dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
-    command = Command(text, dumped, tuple(transformer.types or ()), transformer.formats)
-    known = session.statement(text, command.types)
-    if before or after or (known.name is not None and not known.uses):
-        result = yield from _flushed(session, [Command(other) for other in before], command, known, after)
+    dumped = transformer.dump_sequence(values, AUTO[len(values)])
+    types, name = session.ready.get(text, NOT_READY)
+    if types == transformer.types and not (before or after):
+        session.connection.pgconn.send_query_prepared(
+            name, dumped, param_formats=transformer.formats, result_format=BINARY
+        )
+        result = yield from _answer(session)
     else:
-        _send(session.connection.pgconn, known, command)
-        # A conflict that is seen at the end of the transaction comes after the row.
-        results = yield from generators.execute(session.connection.pgconn)
-        result, failed = results[0], results[-1]
-        if failed.status == pq.ExecStatus.FATAL_ERROR:
-            raise errors.error_from_result(failed, encoding=session.connection.info.encoding)
+        command = Command(text, dumped, tuple(transformer.types or ()), transformer.formats)
+        known = session.statement(text, command.types)
+        if before or after or (known.name is not None and not known.uses):
+            result = yield from _flushed(session, [Command(other) for other in before], command, known, after)
+            if known.name is not None:
+                session.ready[text] = command.types, known.name
+        else:
+            _send(session.connection.pgconn, known, command)
+            result = yield from _answer(session)
+    if not result.ntuples:
+        return None
     transformer.set_pgresult(result)
     return transformer.load_row(0, session.rows.get(text) or _row_maker(session, text, result))
+
+
+def _answer(session: Session) -> Generator[Any, Any, Any]:
+    # A conflict that is seen at the end of the transaction comes after the row.
+    results = yield from generators.execute(session.connection.pgconn)
+    if results[-1].status == FATAL_ERROR:
+        raise errors.error_from_result(results[-1], encoding=session.connection.info.encoding)
+    return results[0]
 
 
 def _flushed(
@@ -127,7 +157,7 @@ def _flushed(
         if pgconn.status == pq.ConnStatus.OK:
             pgconn.exit_pipeline_mode()
     for result in results:
-        if result.status == pq.ExecStatus.FATAL_ERROR:
+        if result.status == FATAL_ERROR:
             # A preparation that was skipped with the rest of the pipeline is not there: forget what this one queued.
             _forget_unconfirmed(session)
             raise errors.error_from_result(result, encoding=session.connection.info.encoding)
@@ -159,6 +189,7 @@ def _send(pgconn: Any, known: Prepared, command: Command) -> None:
 def forget(session: Session) -> None:
     """Drop what is known of prepared statements: somebody else on the connection has deallocated them."""
     session.statements.clear()
+    session.ready.clear()
 
 
 def _forget_unconfirmed(session: Session) -> None:

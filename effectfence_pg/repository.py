@@ -10,8 +10,8 @@ from sqlalchemy import exc
 from effectfence_pg.calls import Calls
 from effectfence_pg.plans import chained, follow
 from effectfence_pg.sql import verbs
+from effectfence_pg.sqlstates import is_retryable, translate
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import is_retryable, translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

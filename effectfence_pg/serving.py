@@ -19,7 +19,7 @@ from mcp.server.stdio import stdio_server
 from starlette.middleware.authentication import AuthenticationMiddleware
 
 from effectfence_pg.errors import InvalidRequest
-from effectfence_pg.messages import tool_message
+from effectfence_pg.running.messages import tool_message
 
 if TYPE_CHECKING:
     from pathlib import Path

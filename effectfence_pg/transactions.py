@@ -10,45 +10,38 @@ import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Float8, Int8
-from sqlalchemy import Double, Integer, exc
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy import exc, text
 
+from effectfence_pg.binding import compiled
+from effectfence_pg.engines import LeanPool
 from effectfence_pg.errors import (
     DatabaseUnavailable,
     RetriesExhausted,
-    SchemaVersionError,
     SerializationConflict,
 )
-from effectfence_pg.pipelining import BEGIN, BY_KEY, COMMIT, Session, forget, session_of, transaction
+from effectfence_pg.pipelining import (
+    BEGIN,
+    BEGIN_READ,
+    BY_KEY,
+    COMMIT,
+    Session,
+    forget,
+    naming,
+    session_of,
+    transaction,
+)
 from effectfence_pg.sql.operation import Operation, Then, following
-from effectfence_pg.sql.statements import PARAMETERS
-from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
+from effectfence_pg.sqlstates import ODD, RETRIED, STALE_STATEMENT, first_line, sqlstate, translate
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 T = TypeVar("T")
 
-CONFLICTS = frozenset({"40001", "40P01"})
-"""serialization_failure and deadlock_detected: the whole transaction is run again."""
-
-RACED_UNIQUE = frozenset({"23505", "23P01"})
-"""Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
-
-UNDEFINED = frozenset({"42P01", "3F000", "42703", "42883"})
-"""Table, schema, column or function missing: the database is not migrated, or to another version."""
-
-STALE_STATEMENT = frozenset({"26000", "42P05", "0A000"})
-"""A prepared statement is gone, there twice or outdated: it is prepared anew, and the transaction run again."""
-
-ODD = RACED_UNIQUE | STALE_STATEMENT
 MAX_ODD_RETRIES = 3
 IDLE = TransactionStatus.IDLE
 
@@ -66,13 +59,6 @@ class NotReached(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
-    """Run this operation in a transaction of its own and send back the verdict row."""
-
-    operation: Operation[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait this long; `retry` when a transaction is about to be run again, and not an answer to be asked for again."""
 
@@ -80,21 +66,9 @@ class Pause:
     retry: bool = False
 
 
-Steps = Generator[Execute | Pause, Any, T]
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether a transaction that ended with this error may be run again as a whole: 40001 and 40P01.
-
-    Takes psycopg's and SQLAlchemy's errors, and `SerializationConflict`.
-    """
-    return isinstance(error, SerializationConflict) or sqlstate(error) in CONFLICTS
-
-
-def sqlstate(error: BaseException) -> str | None:
-    """The SQLSTATE behind an error of psycopg or SQLAlchemy."""
-    original = getattr(error, "orig", None) or error
-    return getattr(original, "sqlstate", None)
+Steps = Generator[Operation[Any] | Pause, Any, T]
+"""What a caller has to do, one thing after the other: run an operation in a transaction of its own and send back the row (or
+throw the error), or wait. It ends with the answer."""
 
 
 def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
@@ -103,7 +77,10 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     A lost connection is retried as well: every operation carries its own token and recognises its own earlier success.
     """
     for _ in range(MAX_STEPS):
-        verdict = yield from _one(operation, time.monotonic() + deadline_seconds)
+        try:
+            verdict = operation.interpret((yield operation))
+        except UNANSWERED as error:
+            verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error)
         then = following(verdict)
         if then is None:
             return cast("T", verdict)
@@ -111,27 +88,34 @@ def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
     raise SerializationConflict(sqlstate="40001")
 
 
-def _one(operation: Operation[T], deadline: float) -> Steps[T | Then[T]]:
+UNANSWERED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLost, NotReached)
+"""What `steps` decides about: whether the transaction is run again, and when."""
+
+
+def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps[T | Then[T]]:
     started, attempt, sent, odd = time.monotonic(), 0, False, 0
+    error: Exception = failed
     while True:
         attempt += 1
-        try:
-            return operation.interpret((yield Execute(operation)))
-        except (SerializationConflict, psycopg.Error, exc.DBAPIError) as error:
+        if isinstance(error, ConnectionLost):
+            sent = True
+            _give_up_after(deadline, error)
+        elif isinstance(error, NotReached):
+            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
+            _give_up_after(deadline if sent else 0.0, error)
+        else:
             state = sqlstate(error)
             odd += state in ODD
-            if state is None or not (state in CONFLICTS or (state in ODD and odd <= MAX_ODD_RETRIES)):
+            if state is None or not (state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started
                 raise RetriesExhausted(attempts=attempt, elapsed_seconds=elapsed, sqlstate=state) from error
-        except ConnectionLost as error:
-            sent = True
-            _give_up_after(deadline, error)
-        except NotReached as error:
-            # Nothing was ever sent: refuse now. After a lost answer it is worth waiting for the server to come back.
-            _give_up_after(deadline if sent else 0.0, error)
         yield Pause(backoff(attempt), retry=True)
+        try:
+            return operation.interpret((yield operation))
+        except UNANSWERED as again:
+            error = again
 
 
 def _give_up_after(deadline: float, error: Exception) -> None:
@@ -144,25 +128,6 @@ def backoff(attempt: int) -> float:
     return random.uniform(0, min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt))  # noqa: S311
 
 
-def translate(error: Exception) -> Exception:
-    """The typed error behind a database error; the error itself when it is none of ours."""
-    state = sqlstate(error)
-    if state in CONFLICTS:
-        return SerializationConflict(sqlstate=state)
-    if state in UNDEFINED:
-        return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
-    if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
-        return DatabaseUnavailable(reason=_first_line(error))
-    if state is None and isinstance(getattr(error, "orig", None) or error, psycopg.OperationalError):
-        # The server says why with a SQLSTATE; without one nobody is there to say anything.
-        return DatabaseUnavailable(reason=_first_line(error))
-    return error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]
-
-
 def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Callable[[Pause], None]) -> T:
     """Do what the steps ask for, here and now."""
     try:
@@ -173,7 +138,7 @@ def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Ca
                 asked = running.send(None)
                 continue
             try:
-                row = execute(asked.operation)
+                row = execute(asked)
             except Exception as error:  # noqa: BLE001 (every outcome goes back to the steps, which decide)
                 asked = running.throw(error)
             else:
@@ -189,11 +154,14 @@ class Executor:
         engine: The engine.
         direct: Its connections are serializable by default: a statement alone is a whole transaction then, as long as what
             comes back says so. Otherwise BEGIN, the statement and COMMIT are flushed together.
+        tenant: The namespace that every transaction names to row security; None where that is not in use.
     """
 
-    def __init__(self, engine: Engine, *, direct: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, *, direct: bool = False, tenant: str | None = None) -> None:
         self._direct = direct
+        self._engine = engine
+        self._lean = isinstance(engine.pool, LeanPool)
+        self._tenant = tenant_of(tenant)
 
     def __call__(self, operation: Operation[Any]) -> Any:
         """The verdict row of the operation, committed.
@@ -202,15 +170,17 @@ class Executor:
             ConnectionLost, NotReached: See there.
             psycopg.Error: What the server said.
         """
+        # Looked up each time: disposing of an engine, as after a fork, gives it another pool.
+        pool: Any = self._engine.pool
         try:
-            pooled = self._engine.raw_connection()
+            pooled = pool.borrow() if self._lean else self._engine.raw_connection()
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
             raise not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
             row = self._run(connection, session_of(pooled), operation, direct=self._direct)
-            if self._direct and operation.writes and row.isolation != "serializable":
+            if operation.writes and self._direct and row.isolation != "serializable":
                 # A pooler in between did not pass the default on; the statement wrote nothing.
                 self._direct = False
                 row = self._run(connection, session_of(pooled), operation, direct=False)
@@ -219,72 +189,55 @@ class Executor:
                 forget(session_of(pooled))
             if connection.closed:
                 pooled.invalidate(error)
-                raise ConnectionLost(_first_line(error)) from error
+                raise ConnectionLost(first_line(error)) from error
             raise
         else:
             return row
         finally:
-            _give_back(pooled, connection)
+            if connection.pgconn.transaction_status != IDLE:
+                _end_transaction(pooled, connection)
+            if self._lean:
+                pool.give_back(pooled)
+            else:
+                pooled.close()
 
-    @staticmethod
-    def _run(connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        return connection.wait(commands(session, operation, direct=direct))
+    def _run(self, connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
+        return connection.wait(commands(session, operation, direct=direct, tenant=self._tenant))
 
 
-def commands(session: Session, operation: Operation[Any], *, direct: bool) -> Generator[Any, Any, Any]:
+NAME_TENANT: Final = text("SELECT set_config('effectfence.namespace', :namespace, true)")
+"""For a transaction of SQLAlchemy's: the tenant that row security goes by."""
+
+
+def tenant_of(namespace: str | None) -> tuple[bytes, ...]:
+    """What names the tenant in a transaction of the driver's; nothing where row security is not in use."""
+    return () if namespace is None else (naming(namespace),)
+
+
+def commands(
+    session: Session, operation: Operation[Any], *, direct: bool, tenant: tuple[bytes, ...] = ()
+) -> Generator[Any, Any, Any]:
     """What is sent for an operation, and the row that comes back: for the driver's `wait` of either kind."""
-    text, binds = compiled(operation.statement)
-    given = operation.parameters
-    values = [bind(given[name]) for name, bind in binds]
-    if not operation.writes or (direct and not operation.many):
-        return transaction(session, text, values)
-    before = (BEGIN, BY_KEY) if operation.many else (BEGIN,)
-    return transaction(session, text, values, before=before, after=(COMMIT,))
+    known = compiled(operation.statement)
+    values = known.values(operation.parameters)
+    if not tenant and (not operation.writes or (direct and not operation.many)):
+        return transaction(session, known.text, values)
+    before = (BEGIN if operation.writes else BEGIN_READ, *tenant, *((BY_KEY,) if operation.many else ()))
+    return transaction(session, known.text, values, before=before, after=(COMMIT,))
 
 
-def _give_back(pooled: Any, connection: Any) -> None:
-    """Return a connection to the pool with no transaction open: a refused statement leaves a failed one."""
-    if not connection.closed and connection.pgconn.transaction_status != IDLE:
-        try:
-            connection.rollback()
-        except psycopg.Error as error:
-            pooled.invalidate(error)
-    pooled.close()
+def _end_transaction(pooled: Any, connection: Any) -> None:
+    """A refused statement leaves a failed transaction open; a connection goes back to the pool without one."""
+    if connection.closed:
+        return
+    try:
+        connection.rollback()
+    except psycopg.Error as error:
+        pooled.invalidate(error)
 
 
 def not_reached(error: Exception) -> Exception:
     """What a connection that could not be had means: refused for good, or to be tried again."""
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
-        return DatabaseUnavailable(reason=_first_line(error))
-    return NotReached(_first_line(error))
-
-
-_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
-
-
-@lru_cache(maxsize=256)
-def compiled(statement: Any) -> tuple[bytes, tuple[tuple[str, Callable[[Any], Any]], ...]]:
-    """The statement as the server takes it, with the names of its parameters in order and how each is bound."""
-    result = statement.compile(dialect=_DIALECT)
-    return str(result).encode(), tuple((name, _binder(PARAMETERS[name])) for name in result.positiontup or ())
-
-
-def _as_is(value: Any) -> Any:
-    return value
-
-
-def _int8(value: Any) -> Any:
-    return None if value is None else Int8(value)
-
-
-def _int8s(values: Any) -> Any:
-    return None if values is None else [Int8(value) for value in values]
-
-
-def _binder(kind: Any) -> Callable[[Any], Any]:
-    """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
-    if isinstance(kind, ARRAY) and isinstance(cast("Any", kind).item_type, Integer):
-        return _int8s
-    if isinstance(kind, Integer):
-        return _int8
-    return Float8 if isinstance(kind, Double) else _as_is
+        return DatabaseUnavailable(reason=first_line(error))
+    return NotReached(first_line(error))

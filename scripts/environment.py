@@ -2,6 +2,8 @@
 
     python3 scripts/environment.py [--extras dev]
 
+EFFECTFENCE_VENV names another folder than .venv.
+
 Needs Python 3.11 with the venv module, and nothing else. Safe when several scripts start at once, and after one that
 was killed half-way.
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = ROOT / os.environ.get("EFFECTFENCE_VENV", ".venv")
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "effectfence-installed.json"
 INCLUDES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings
 
 from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
@@ -18,6 +20,12 @@ from tests.support.servers import Databases, ServerLog, TestServer, reachable_di
 from tests.support.world import World
 
 SERVER = pytest.StashKey[TestServer]()
+
+collect_ignore = [] if importlib.util.find_spec("langgraph") else ["frameworks"]
+"""The frameworks have an environment of their own: `scripts/test frameworks`."""
+
+settings.register_profile("long", max_examples=2_000, stateful_step_count=40, deadline=None)
+"""For the machine that drives model and fence side by side: minutes."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

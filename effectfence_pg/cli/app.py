@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from effectfence_pg.cli import db, demo, gateway, mcp, probe, rollback_storm, storm
+from effectfence_pg.cli import audit, db, demo, gateway, intents, mcp, operate, probe, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -22,6 +22,17 @@ app.command()(mcp.mcp)
 app.command()(demo.demo)
 app.command()(probe.probe)
 app.command()(rollback_storm.rollback_storm)
+app.add_typer(intents.app, name="intents")
+app.command()(intents.unresolved)
+app.command()(operate.reconcile)
+app.command()(operate.sweep)
+app.command()(operate.settle)
+app.command()(operate.stats)
+app.command()(audit.lineage)
+app.command()(audit.verify)
+app.command()(audit.export)
+app.command("import")(audit.bring_in)
+app.command()(audit.doctor)
 
 
 def _print_version(wanted: bool) -> None:

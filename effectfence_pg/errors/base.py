@@ -70,7 +70,7 @@ def _json_ready(value: object) -> object:  # noqa: PLR0911 (one case for each ki
         return [_json_ready(item) for item in cast("tuple[object, ...]", value)]
     if is_dataclass(value):
         return {field.name: _json_ready(getattr(value, field.name)) for field in fields(value)}
-    # A certificate is the one fact from a higher layer; it knows its own JSON form.
+    # Certificates and fallen effects are facts from a higher layer; they know their own JSON form.
     wire = getattr(value, "wire", None)
     return wire() if callable(wire) else str(value)
 

@@ -53,6 +53,17 @@ class DatabaseUnavailable(FenceError):
     advice: ClassVar[str] = "Do not run the effect without an admission: wait and call again with the same request."
 
 
+class PermissionDenied(FenceError):
+    """The database's role has no right to do this, or row security belongs to another namespace. Nothing was changed."""
+
+    reason: str
+
+    template: ClassVar[str] = "the database refuses: {reason}"
+    advice: ClassVar[str] = (
+        "Ask an operator: the role needs effectfence_app, and the transaction must name its namespace."
+    )
+
+
 class DatabaseEncodingError(FenceError):
     """The database's encoding is not UTF8."""
 

@@ -180,13 +180,18 @@ class ClosurePending(FenceError):
 
 
 class ClosureAborted(FenceError):
-    """The effect observed something that was rolled back, and is rolled back with it. With `branch` it is a whole branch."""
+    """The effect observed something that was rolled back, and is rolled back with it. With `branch` it is a whole branch.
+
+    `effects`: what fell by the commit or the promotion, dependents first; those with `due` have run and are to be undone.
+    """
 
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
     reason: str = "something it observed was rolled back"
     branch: str | None = None
+    # FallenEffects: like certificates they are built in a layer above this one.
+    effects: tuple[Any, ...] = ()
 
     advice: ClassVar[str] = (
         "Do not retry: ask an operator to compensate the effect if it ran, then read again and decide again."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from effectfence_pg.errors import InvalidRequest
-from effectfence_pg.naming import filled
+from effectfence_pg.running.naming import filled
 from effectfence_pg.values import EffectRequest, ReadSetEntry, canonical_json, parse_request, to_json_value
 from effectfence_pg.values.canonical import value_digest
 

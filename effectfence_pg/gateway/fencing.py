@@ -15,18 +15,18 @@ from effectfence_pg.gateway.calls import ToolCall, domain_of, request_of
 from effectfence_pg.gateway.errors import Lost, NoEffect, UpstreamUnavailable
 from effectfence_pg.gateway.policy import Action, OnToolError
 from effectfence_pg.gateway.sessions import Sessions
-from effectfence_pg.performing import Background
+from effectfence_pg.running.performing import Background
 from effectfence_pg.serving import refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from effectfence_pg.async_fence import AsyncFence
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.gateway.catalogue import Catalogue
     from effectfence_pg.gateway.policy import Policy, Rule
     from effectfence_pg.gateway.tenants import Tenants
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.values import EffectRequest
 
 log = logging.getLogger("effectfence_pg.gateway")

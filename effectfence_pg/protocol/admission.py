@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID, uuid4
 
 from effectfence_pg.errors import (
     BranchDecided,
@@ -23,9 +24,7 @@ from effectfence_pg.protocol.states import Cause, State
 from effectfence_pg.protocol.verdicts import blockers, certificate, moved_entries, require_serializable, stored_clock
 from effectfence_pg.values import EffectRequest, Fresh, LeaseExpiry, PreparedEffect, ReadSetEntry, Replay, VectorClock
 from effectfence_pg.values.identity import Fingerprint, difference, key_of
-
-if TYPE_CHECKING:
-    from uuid import UUID
+from effectfence_pg.values.trusted import trusted
 
 WAY_OUT = "reconcile it with what really happened"
 
@@ -38,25 +37,35 @@ class Target:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admission:
     """One call of prepare: what was asked, for whom, and the token that the call brings along.
 
-    The token is made before the statement runs, so that a call whose answer was lost recognises its own admission.
+    The token belongs to the call and not to the statement, so that a call whose answer was lost recognises its own admission.
     """
 
     request: EffectRequest
     namespace: str
-    token: UUID
     lease_seconds: float
     on_lease_expiry: LeaseExpiry
     read_set: tuple[ReadSetEntry, ...]
     undoes: Target | None = None
+    _token: UUID | None = None
+    _clock: VectorClock | None = None
+
+    @property
+    def token(self) -> UUID:
+        """Made when it is first needed: a replay needs none."""
+        if self._token is None:
+            self._token = uuid4()
+        return self._token
 
     @property
     def vector_clock(self) -> VectorClock:
         """The clock of an effect that observed nothing."""
-        return self.request.known_clock.tick(self.request.agent)
+        if self._clock is None:
+            self._clock = self.request.known_clock.tick(self.request.agent)
+        return self._clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +114,8 @@ def interpret(admission: Admission, row: Any) -> Verdict:
         FenceError: The refusal; nothing was changed.
     """
     require_serializable(row)
-    if row.fresh_attempt is not None:
-        return Fresh(_ticket(admission, row))
+    if row.fresh_seq is not None:
+        return admitted(_ticket(admission, row) if rests(admission) else _plain_ticket(admission, row))
     if row.state is not None:
         return on_record(admission, row)
     if rests(admission):
@@ -121,8 +130,8 @@ def interpret_replacement(admission: Admission, old: Replace, row: Any) -> Fresh
     It may have been replaced by this very call, whose answer was lost: the own number must not look like a rival's then.
     """
     require_serializable(row)
-    if row.fresh_attempt is not None:
-        return Fresh(_ticket(admission, row))
+    if row.fresh_seq is not None:
+        return admitted(_ticket(admission, row))
     if not row.admitted_before:
         if row.undoing is not None:
             raise IntentFailed(
@@ -134,6 +143,26 @@ def interpret_replacement(admission: Admission, old: Replace, row: Any) -> Fresh
             )
         refuse_at_gates(admission, row)
     return None
+
+
+def admitted(prepared: PreparedEffect) -> Fresh:
+    """The verdict over an admission, whose ticket needs no validation."""
+    return trusted(Fresh, {"prepared": prepared})
+
+
+def _plain_ticket(admission: Admission, row: Any) -> PreparedEffect:
+    """The ticket of a first attempt that rests on nothing."""
+    return PreparedEffect.admitted(
+        admission.request,
+        namespace=admission.namespace,
+        seq=row.fresh_seq,
+        vector_clock=admission.vector_clock,
+        read_set=(),
+        attempt=1,
+        token=admission.token,
+        lease_seconds=admission.lease_seconds,
+        lease_expires_at=row.fresh_lease_expires_at,
+    )
 
 
 def _ticket(admission: Admission, row: Any) -> PreparedEffect:
@@ -158,9 +187,9 @@ def on_record(admission: Admission, row: Any) -> Verdict:
         return Replace(row.attempt, takeover=False)
     require_same_action(admission.request, row)
     if row.state == State.COMMITTED:
-        return Replay(certificate(row, admission.namespace, row.attempt), row.attempt)
+        return _replay(admission, row)
     if row.state == State.IN_FLIGHT and row.token == admission.token:
-        return Fresh(_own(admission, row))
+        return admitted(_own(admission, row))
     if row.state == State.EXECUTED:
         return Undecided()
     if row.state == State.IN_FLIGHT and row.lease_live:
@@ -178,6 +207,17 @@ def on_record(admission: Admission, row: Any) -> Verdict:
         way_out=WAY_OUT,
         verifiable=unheard and row.on_lease_expiry == LeaseExpiry.VERIFY,
     )
+
+
+def sealed(admission: Admission, row: Any) -> Replay:
+    """The same for an intent whose certificate was found: that decides, for good."""
+    require_same_action(admission.request, row)
+    return _replay(admission, row)
+
+
+def _replay(admission: Admission, row: Any) -> Replay:
+    attempt = row.attempt
+    return trusted(Replay, {"certificate": certificate(row, admission.namespace, attempt), "attempt": attempt})
 
 
 def _own(admission: Admission, row: Any) -> PreparedEffect:
@@ -216,6 +256,8 @@ def require_same_action(request: EffectRequest, row: Any) -> None:
     Raises:
         IntentMismatch: Domain, tool, identity or arguments differ, or what was declared as identity does.
     """
+    if row.args_digest == request.fingerprint.args_digest:
+        return
     fields = None if row.identity_fields is None else tuple(row.identity_fields)
     stored = Fingerprint(bytes(row.args_digest), bytes(row.identity_digest), fields)
     given = request.fingerprint

@@ -67,7 +67,11 @@ def interpret_commit(
     if state == State.ABORTED:
         reason = row.reason or "something it observed was rolled back"
         raise ClosureAborted(
-            intent=prepared.intent, attempt=prepared.attempt, blockers=blockers(row.dead), reason=reason
+            intent=prepared.intent,
+            attempt=prepared.attempt,
+            blockers=blockers(row.dead),
+            reason=reason,
+            effects=fallen(row.rolled_back),
         )
     raise _failed(prepared, result, row)
 

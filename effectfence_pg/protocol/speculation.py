@@ -101,9 +101,9 @@ def interpret_branch(branch: str, row: Any, *, member_limit: int) -> Committed |
     if row.branch_state is None:
         raise UnknownBranch(branch=branch)
     if row.branch_state == BranchState.COMMITTED:
-        return Committed(branch=branch)
+        return Committed(branch=branch, effects=row.committed)
     if row.branch_state == BranchState.ABORTED:
-        return Aborted(branch=branch)
+        return Aborted(branch=branch, effects=fallen(row.rolled_back))
     return _outcome(row, branch, branch, member_limit)
 
 
@@ -141,8 +141,13 @@ def require_committed(name: str, outcome: Committed | Aborted | Pending) -> Comm
     """
     if isinstance(outcome, Committed):
         return outcome
-    kind = ClosurePending if isinstance(outcome, Pending) else ClosureAborted
-    raise kind(intent=name, attempt=outcome.attempt or 1, blockers=outcome.blockers, branch=outcome.branch)
+    about: dict[str, Any] = {
+        "intent": name,
+        "attempt": outcome.attempt or 1,
+        "blockers": outcome.blockers,
+        "branch": outcome.branch,
+    }
+    raise ClosurePending(**about) if isinstance(outcome, Pending) else ClosureAborted(**about, effects=outcome.effects)
 
 
 def interpret_abort_branch(branch: str, row: Any) -> Aborted:

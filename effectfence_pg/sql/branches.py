@@ -8,7 +8,7 @@ from sqlalchemy import TextClause
 from effectfence_pg.protocol.states import CASCADES_TO, DEAD, State
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, GONE, ROLLED_BACK, below, listing
 from effectfence_pg.sql.completion import LOGGED, SEALED, UNDONE
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
+from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement, states
 
 _BY_BRANCH: Final = """
 plan AS MATERIALIZED (
@@ -19,15 +19,24 @@ seeds AS MATERIALIZED (
   FROM effectfence.effects e
   WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.state NOT IN ('released', 'superseded')
     AND EXISTS (SELECT FROM plan WHERE state = 'open')
+),
+decided_before AS (
+  SELECT e.intent_key, e.attempt, e.domain_key, e.state
+  FROM effectfence.effects e
+  WHERE e.namespace = :namespace AND e.branch_key = :branch_key AND e.last_operation = :operation
+    AND EXISTS (SELECT FROM plan WHERE state <> 'open')
 )"""
 
-_BY_INTENT: Final = """
+_BY_INTENT: Final = f"""
 plan AS MATERIALIZED (SELECT CAST(NULL AS text) AS state, CAST(NULL AS bigint) AS version WHERE false),
 seeds AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.intent, e.state, e.observing, e.branch_key
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
+  FROM {CURRENT}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
+),
+decided_before AS (
+  SELECT e.intent_key, e.attempt, e.domain_key, e.state FROM {CURRENT}
+  WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND e.last_operation = :operation
 )"""
 
 _MEMBERS: Final = """
@@ -43,7 +52,27 @@ members AS MATERIALIZED (
   FROM (SELECT * FROM reachable LIMIT :member_limit + 1) AS reachable
   LEFT JOIN LATERAL (
     SELECT b.state FROM effectfence.branches b
-    WHERE b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch} OFFSET 0) AS b ON true
+    WHERE b.namespace = :namespace AND b.branch_key = reachable.branch_key AND {foreign_branch} LIMIT 1) AS b ON true
+)"""
+
+
+_BEFORE: Final = """
+-- The same call again, because its answer was lost: what it decided bears its mark.
+committed_before AS (
+  SELECT intent_key, attempt FROM decided_before WHERE state = 'committed'
+  UNION
+  SELECT o.intent_key, o.attempt
+  FROM committed_before
+  CROSS JOIN LATERAL (
+    SELECT g.observed_key, g.observed_attempt FROM effectfence.edges g
+    WHERE g.namespace = :namespace AND g.intent_key = committed_before.intent_key
+      AND g.attempt = committed_before.attempt
+    OFFSET 0) AS step
+  CROSS JOIN LATERAL (
+    SELECT e.intent_key, e.attempt, e.last_operation FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = step.observed_key AND e.attempt = step.observed_attempt
+    LIMIT 1) AS o
+  WHERE o.last_operation = :operation
 )"""
 
 
@@ -54,6 +83,7 @@ def _promotion(seeds: str, *, foreign_branch: str, falls: tuple[State, ...]) -> 
     waits = "state = 'in_flight' OR state <> 'committed' AND coalesce(branch_state = 'open', false)"
     return statement(
         seeds,
+        _BEFORE,
         _MEMBERS.format(foreign_branch=foreign_branch, observed=below("reachable")),
         f"""
 facts AS MATERIALIZED (
@@ -104,6 +134,7 @@ ended AS (
   SELECT intent_key, attempt, domain_key, 1 AS numbers, CAST(NULL AS bigint) AS refenced_seq, true AS dead
   FROM updated WHERE state = 'aborted'
   UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+  UNION ALL SELECT intent_key, attempt, domain_key, 0, NULL, true FROM decided_before WHERE state = 'aborted'
 )""",
         CASCADE,
         GONE,
@@ -113,7 +144,7 @@ ended AS (
         verdict=f"""
 SELECT {ISOLATION}, (SELECT state FROM plan) AS branch_state, (SELECT outcome FROM verdict) AS outcome,
   (SELECT count(*) FROM seeds) AS seeds, (SELECT min(attempt) FROM seeds) AS seed_attempt,
-  (SELECT count(*) FROM updated WHERE state = 'committed') AS committed,
+  (SELECT count(*) FROM updated WHERE state = 'committed') + (SELECT count(*) FROM committed_before) AS committed,
   (SELECT count(*) FROM minted) AS minted, facts.dead, facts.waiting, {ROLLED_BACK}
 FROM facts""",
     )
@@ -196,9 +227,7 @@ def abort_intent() -> TextClause:
 mine AS MATERIALIZED (
   SELECT e.intent_key, e.domain_key, e.intent, e.attempt, e.state, i.attempt AS current_attempt,
          c.hash, c.body, c.minted_at, c.reconciled_over
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 ),
 locked AS (
@@ -254,14 +283,14 @@ def settle() -> TextClause:
         f"""
 candidates AS MATERIALIZED (
   SELECT e.intent_key, e.attempt, e.commit_asked, coalesce(b.state, 'none') AS branch_state,
-         array_agg(observed.state) FILTER (WHERE observed.state IS NOT NULL) AS observed_states
+         array_agg(CAST(observed.state AS text)) FILTER (WHERE observed.state IS NOT NULL) AS observed_states
   FROM unnest(:keys, :attempts) AS due (intent_key, attempt)
   CROSS JOIN LATERAL (
     SELECT * FROM effectfence.effects e
-    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt OFFSET 0) AS e
+    WHERE e.namespace = :namespace AND e.intent_key = due.intent_key AND e.attempt = due.attempt LIMIT 1) AS e
   LEFT JOIN LATERAL (
     SELECT b.state FROM effectfence.branches b
-    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key OFFSET 0) AS b ON true
+    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key LIMIT 1) AS b ON true
   LEFT JOIN LATERAL {below("e")} ON true
   WHERE e.state = 'executed' AND {SERIALIZABLE}
   GROUP BY e.intent_key, e.attempt, e.commit_asked, b.state

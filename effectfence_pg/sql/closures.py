@@ -6,14 +6,14 @@ from effectfence_pg.protocol.states import CASCADES_TO, DEAD
 from effectfence_pg.sql.statements import states
 
 BLOCKERS_SHOWN: Final = 16
-"""A refusal names at most this many blockers; the walk itself is not cut."""
+"""A refusal names at most this many blockers, the nearest ones; the walk itself is not cut."""
 
 
 def below(source: str) -> str:
     """What the effects of `source` observed directly.
 
-    OFFSET 0 here and wherever a walk goes on: one index lookup for each row. A join may read a young table as a whole, and so
-    conflict with everybody.
+    OFFSET 0 here and wherever a walk goes on, LIMIT 1 where there is one row: one index lookup for each row. A join may read a
+    young table as a whole, and so conflict with everybody.
     """
     return f"""(
     SELECT o.intent_key, o.attempt, o.intent, o.state, o.branch_key
@@ -24,7 +24,7 @@ def below(source: str) -> str:
     CROSS JOIN LATERAL (
       SELECT * FROM effectfence.effects e
       WHERE e.namespace = :namespace AND e.intent_key = step.observed_key AND e.attempt = step.observed_attempt
-      OFFSET 0) AS o
+      LIMIT 1) AS o
   ) AS observed"""
 
 
@@ -45,18 +45,32 @@ def above(source: str) -> str:
   ) AS observer"""
 
 
+def _reached(source: str) -> str:
+    """The same with no more than the walk needs: what has thousands of members is compared in as few columns as can be.
+
+    The state by a query of its own: a join would keep what it found before, and look there first, for members that come once.
+    """
+    return f"""(
+    SELECT g.observed_key AS intent_key, g.observed_attempt AS attempt, (
+      SELECT e.state FROM effectfence.effects e
+      WHERE e.namespace = :namespace AND e.intent_key = g.observed_key AND e.attempt = g.observed_attempt) AS state
+    FROM effectfence.edges g
+    WHERE g.namespace = :namespace AND g.intent_key = {source}.intent_key AND g.attempt = {source}.attempt
+    OFFSET 0) AS observed"""
+
+
 CLOSURE: Final = f"""
 reachable AS (
-  SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
-  FROM mine CROSS JOIN LATERAL {below("mine")}
+  SELECT observed.intent_key, observed.attempt, observed.state
+  FROM mine CROSS JOIN LATERAL {_reached("mine")}
   WHERE mine.observing
   UNION
-  SELECT observed.intent_key, observed.attempt, observed.intent, observed.state
-  FROM reachable CROSS JOIN LATERAL {below("reachable")}
+  SELECT observed.intent_key, observed.attempt, observed.state
+  FROM reachable CROSS JOIN LATERAL {_reached("reachable")}
   WHERE reachable.state <> 'committed'
 ),
--- The walk is lazy: past the limit it stops, and the verdict says so.
-closure AS MATERIALIZED (SELECT * FROM reachable LIMIT :member_limit + 1)"""
+-- The walk is lazy: past the limit it stops, and the verdict says so. What it found is kept once.
+closure AS NOT MATERIALIZED (SELECT * FROM reachable LIMIT :member_limit + 1)"""
 """Everything `mine` rests on, not itself; committed effects are members whose own past is not walked."""
 
 TOO_LARGE: Final = "(SELECT count(*) FROM closure) > :member_limit"
@@ -70,8 +84,19 @@ def listing(source: str, condition: str) -> str:
         ORDER BY intent, attempt LIMIT {BLOCKERS_SHOWN}) AS shown)"""
 
 
-DEAD_MEMBERS: Final = listing("closure", f"state IN ({states(DEAD)})")
-UNDECIDED_MEMBERS: Final = listing("closure", f"state NOT IN ('committed', {states(DEAD)})")
+def _members(condition: str) -> str:
+    """The members nearest to the effect that meet the condition, in the same form."""
+    return f"""(
+  SELECT coalesce(json_agg(json_build_array(e.intent, e.attempt, shown.state) ORDER BY e.intent, e.attempt),
+                  CAST('[]' AS json))
+  FROM (SELECT intent_key, attempt, state FROM closure WHERE {condition} LIMIT {BLOCKERS_SHOWN}) AS shown
+  CROSS JOIN LATERAL (
+    SELECT e.intent, e.attempt FROM effectfence.effects e
+    WHERE e.namespace = :namespace AND e.intent_key = shown.intent_key AND e.attempt = shown.attempt OFFSET 0) AS e)"""
+
+
+DEAD_MEMBERS: Final = _members(f"state IN ({states(DEAD)})")
+UNDECIDED_MEMBERS: Final = _members(f"state NOT IN ('committed', {states(DEAD)})")
 
 # `ended` is made by every statement that ends effects: namespace-local rows (intent_key, attempt, domain_key, numbers,
 # refenced_seq, dead). `numbers` is how far the domain advances for it, `dead` whether its dependents fall with it.
@@ -176,7 +201,11 @@ ROLLED_BACK: Final = """(
                                               fallen.due) ORDER BY fallen.executed_at DESC NULLS FIRST,
                                               fallen.admitted_at DESC), CAST('[]' AS json))
     FROM (
-      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.result IS NOT NULL AS due, e.executed_at, e.admitted_at
+      SELECT e.intent, e.attempt, gone.from_state, e.compensation, e.executed_at, e.admitted_at,
+             e.result IS NOT NULL OR EXISTS (
+               -- A result that this very call records is not in its snapshot.
+               SELECT FROM updated u
+               WHERE u.intent_key = e.intent_key AND u.attempt = e.attempt AND u.result IS NOT NULL) AS due
       FROM gone CROSS JOIN LATERAL (
         SELECT * FROM effectfence.effects e
         WHERE e.namespace = :namespace AND e.intent_key = gone.intent_key AND e.attempt = gone.attempt OFFSET 0) AS e

@@ -50,8 +50,13 @@ _MINE: Final = f"""
 {FOUND},
 mine AS MATERIALIZED (
   SELECT found.*, i.attempt = found.attempt AS is_current, b.state AS branch_state, {UNDOING.format(row="found")}
-  FROM found JOIN effectfence.intents i ON i.namespace = found.namespace AND i.intent_key = found.intent_key
-  LEFT JOIN effectfence.branches b ON b.namespace = found.namespace AND b.branch_key = found.branch_key
+  FROM found
+  CROSS JOIN LATERAL (
+    SELECT i.attempt FROM effectfence.intents i
+    WHERE i.namespace = :namespace AND i.intent_key = found.intent_key LIMIT 1) AS i
+  LEFT JOIN LATERAL (
+    SELECT b.state FROM effectfence.branches b
+    WHERE b.namespace = :namespace AND b.branch_key = found.branch_key LIMIT 1) AS b ON true
   WHERE {TICKET.format(row="found")} AND {SERIALIZABLE}
 )"""
 
@@ -87,7 +92,7 @@ _STORED: Final = """stored AS (
 )"""
 
 
-_SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
+SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
     e.vector_clock, e.read_set, e.agent"""
 
 
@@ -101,11 +106,11 @@ def commit_plain() -> TextClause:
         f"""
 updated AS (
   UPDATE effectfence.effects AS e
-  SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL, last_operation = :operation
+  SET state = 'committed', version = e.version + 1, result = :result, lease_expires_at = NULL
   WHERE e.namespace = :namespace AND {TICKET.format(row="e")}
     AND e.state = 'in_flight' AND NOT e.observing AND cardinality(e.read_keys) = 0
     AND e.branch_key IS NULL AND e.undoes_key IS NULL AND {SERIALIZABLE}
-  RETURNING {_SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
+  RETURNING {SEALS}, e.version, 'in_flight' AS from_state, 'committed' AS cause, true AS logs
 )""",
         SEALED.format(over="NULL"),
         LOGGED.format(reason="NULL", evidence="NULL"),
@@ -117,7 +122,7 @@ FROM (SELECT 1) AS one LEFT JOIN minted ON true""",
 
 _COMMIT_FACTS: Final = f"""
 moved AS MATERIALIZED (
-  -- The own domain is compared with the number that this effect reserved in it.
+  -- The own domain is compared with the number that this effect reserved in it, or saw there later.
   SELECT entry.position, coalesce(d.seq, 0) AS live_seq
   FROM mine
   CROSS JOIN LATERAL unnest(mine.read_keys, mine.read_seqs) WITH ORDINALITY AS entry (domain_key, seq, position)
@@ -127,8 +132,8 @@ moved AS MATERIALIZED (
   WHERE coalesce(d.seq, 0) <> CASE
       WHEN entry.domain_key <> mine.domain_key THEN entry.seq
       -- A verdict that is repeated does not count the number that the failure itself took.
-      WHEN mine.failure = 'read_set_stale' THEN mine.seq + 1
-      ELSE mine.seq END
+      WHEN mine.failure = 'read_set_stale' THEN greatest(entry.seq, mine.seq) + 1
+      ELSE greatest(entry.seq, mine.seq) END
 ),
 facts AS MATERIALIZED (
   SELECT {DEAD_MEMBERS} AS dead, {UNDECIDED_MEMBERS} AS undecided, {TOO_LARGE} AS too_large,
@@ -211,7 +216,7 @@ def commit_decide() -> TextClause:
         f"""
 updated AS (
   UPDATE effectfence.effects AS e
-  SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = :operation,
+  SET state = d.next_state, version = e.version + 1, lease_expires_at = NULL, last_operation = NULL,
       -- The result of an attempt that another one replaced is evidence, not the intent's result.
       result = coalesce(e.result, CASE WHEN d.next_state NOT IN ('superseded', 'released') THEN :result END),
       commit_asked = e.commit_asked OR :asked AND d.next_state = 'executed',
@@ -233,8 +238,11 @@ ended AS (
   FROM updated
   WHERE from_state <> state AND (state IN ('failed', 'aborted') OR from_state = 'failed')
   UNION ALL SELECT intent_key, attempt, domain_key, 1, NULL, true FROM undone
+  -- It fell before: there is nothing to end, but something to undo, now that it is known to have run.
+  UNION ALL SELECT intent_key, attempt, domain_key, 0, NULL, true FROM mine WHERE state = 'aborted'
 )""",
         CASCADE,
+        GONE,
         ADVANCE,
         SEALED.format(over="NULL"),
         LOGGED.format(
@@ -243,7 +251,7 @@ ended AS (
         _STORED,
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, mine.observing, updated.state AS next_state,
-  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing,
+  facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing, {ROLLED_BACK},
   coalesce(minted.hash, stored.hash) AS hash, coalesce(minted.body, stored.body) AS body,
   coalesce(minted.minted_at, stored.minted_at) AS minted_at, coalesce(minted.attempt, stored.attempt) AS minted_attempt,
   stored.reconciled_over

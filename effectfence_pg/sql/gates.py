@@ -131,11 +131,15 @@ clock AS MATERIALIZED (
 )"""
 
 
+SETTLED_BEFORE: Final = f"""
+  SELECT e.seq - 1 FROM effectfence.effects e
+  WHERE e.namespace = $1 AND e.domain_key = $2 AND e.seq > $3 AND e.state NOT IN ({states(SETTLED_FOR_GOOD)})
+  ORDER BY e.seq LIMIT 1"""
+"""The number below the first effect of a domain that is not settled for good: of namespace, domain key, where to begin."""
+
 SETTLED_WATERMARK: Final = f"""
-CASE WHEN (d.seq + 1) % {SETTLED_EVERY} = 0 THEN coalesce((
-       SELECT e.seq - 1 FROM effectfence.effects e
-       WHERE e.namespace = d.namespace AND e.domain_key = d.domain_key AND e.seq > d.settled_seq
-         AND e.state NOT IN ({states(SETTLED_FOR_GOOD)})
-       ORDER BY e.seq LIMIT 1), d.seq)
+CASE WHEN (d.seq + 1) % {SETTLED_EVERY} = 0
+     THEN coalesce(effectfence.settled_before(d.namespace, d.domain_key, d.settled_seq), d.seq)
      ELSE d.settled_seq END"""
-"""Where the watermark goes when the domain gives a number: below the first effect that is not settled for good."""
+"""Where the watermark goes when the domain gives a number. A function, because what a statement holds is prepared for running
+at every call, also where it runs at one of sixty-four."""

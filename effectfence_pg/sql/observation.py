@@ -6,7 +6,7 @@ from sqlalchemy import TextClause
 
 from effectfence_pg.protocol.states import UNSETTLED
 from effectfence_pg.sql.closures import CLOSURE, DEAD_MEMBERS, UNDECIDED_MEMBERS
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
+from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement, states
 
 
 @cache
@@ -53,12 +53,10 @@ FROM live""",
 def status() -> TextClause:
     """The current attempt of an intent, its certificate, and what it waits for."""
     return statement(
-        """
+        f"""
 mine AS MATERIALIZED (
   SELECT e.*, e.lease_expires_at > clock_timestamp() AS lease_live, c.hash, c.body, c.minted_at, c.reconciled_over
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.certificates c ON c.namespace = i.namespace AND c.intent_key = i.intent_key
+  FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 )""",
         CLOSURE,

@@ -12,7 +12,7 @@ from sqlalchemy.sql import Executable
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Then(Generic[T]):
     """The verdict asks for one more operation (a rare branch: an expired lease to fence, a closure to walk)."""
 
@@ -21,18 +21,19 @@ class Then(Generic[T]):
 
 def following(verdict: "T | Then[T]") -> "Operation[T] | None":
     """The operation that a verdict asks for; None when it is the result."""
-    return cast("Then[T]", verdict).operation if isinstance(verdict, Then) else None
+    return cast("Then[T]", verdict).operation if type(verdict) is Then else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation(Generic[T]):
-    """One protocol step.
+    """One protocol step. Never changed after it is made; not frozen, because to make a frozen one takes three times as long.
 
     Attributes:
         name: The verb, for logs and counters.
         statement: Built once per shape and reused, so that its compiled form is cached by identity.
         parameters: Values for the statement's binds.
-        interpret: Turns the one verdict row into a result, raises the refusal, or asks for another operation.
+        interpret: Turns the one verdict row (None when a plain read finds nothing) into a result, raises the refusal, or asks
+            for another operation.
         writes: Whether it needs a serializable transaction; a plain read does not.
         many: Whether it may change many rows of others. The planner may then want to read a young table as a whole, which
             conflicts with everybody, and is told not to for this transaction.

@@ -7,7 +7,7 @@ from sqlalchemy import TextClause
 from effectfence_pg.protocol.states import DEAD
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, TOO_LARGE, UNDECIDED_MEMBERS
 from effectfence_pg.sql.completion import LOGGED, SEALED, UNDOING, UNDONE
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement, states
+from effectfence_pg.sql.statements import CURRENT, ISOLATION, SERIALIZABLE, statement, states
 
 
 @cache
@@ -62,9 +62,10 @@ def reconcile() -> TextClause:
 mine AS MATERIALIZED (
   SELECT e.*, i.attempt AS current_attempt, e.lease_expires_at > clock_timestamp() AS lease_live,
          coalesce(e.result, :result) AS known_result, b.state AS branch_state, {UNDOING.format(row="e")}
-  FROM effectfence.intents i
-  JOIN effectfence.effects e ON e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt
-  LEFT JOIN effectfence.branches b ON b.namespace = e.namespace AND b.branch_key = e.branch_key
+  FROM {CURRENT}
+  LEFT JOIN LATERAL (
+    SELECT b.state FROM effectfence.branches b
+    WHERE b.namespace = :namespace AND b.branch_key = e.branch_key LIMIT 1) AS b ON true
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key AND {SERIALIZABLE}
 )""",
         CLOSURE,

@@ -63,6 +63,21 @@ def states(members: tuple[State, ...]) -> str:
     return ", ".join(f"'{member}'" for member in members)
 
 
+CURRENT: Final = """effectfence.intents i
+  CROSS JOIN LATERAL (
+    -- LIMIT 1, here and wherever one row is joined by its key: where many namespaces use the same few names, such a join is
+    -- taken for thousands of rows, and a statement that seems to have millions is compiled, for seconds.
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt LIMIT 1) AS e"""
+"""The current attempt `e` of each intent `i`."""
+
+CERTIFIED: Final = """
+  LEFT JOIN LATERAL (
+    SELECT c.hash, c.body, c.minted_at, c.reconciled_over FROM effectfence.certificates c
+    WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true"""
+"""Its certificate `c`."""
+
+
 def statement(*ctes: str, verdict: str) -> TextClause:
     """One statement: the CTEs in order and the SELECT that gives the one verdict row."""
     body = f"WITH RECURSIVE {', '.join(ctes)} {verdict}" if ctes else verdict

@@ -4,8 +4,9 @@ Keys are SHA-256 digests with the text beside them for people: no shared prefixe
 predicate lock) and no limit of an index row. No index contains a column that changes: every state change stays a heap-only
 update, so it writes no index page that another serializable transaction has read.
 
-CHECK constraints are parsed and planned anew by every statement that writes the table (with one for each column they were half
-of the server's time of an admission), so there are few: states, sizes and the hash.
+CHECK constraints of a table are parsed and planned anew by every statement that writes it (with one for each column they were
+half of the server's time of an admission); those of a type are kept. So states and sizes belong to the types of the columns,
+and few are left to the tables.
 
 Foreign keys stand where an admission or a commit that rests on nothing does not pass: on edges and on a certificate's parent.
 The check of a foreign key is a query of the server's own, which reads the index page that the same transaction has just
@@ -35,13 +36,13 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, DOMAIN, JSONB
 
 from effectfence_pg.protocol.states import State
 
 SCHEMA: Final = "effectfence"
 
-SCHEMA_VERSION: Final = "0001"
+SCHEMA_VERSION: Final = "0002"
 """The revision that this version of the library works with."""
 
 UPGRADE_COMMAND: Final = "alembic upgrade effectfence@head"
@@ -63,6 +64,12 @@ CODE: Final = Text(collation="C")
 
 _STATES = ", ".join(f"'{state}'" for state in State)
 
+TENANT = DOMAIN(
+    "tenant", Text(), collation="C", schema=SCHEMA, constraint_name="size", check="octet_length(VALUE) <= 128"
+)
+LABEL = DOMAIN("label", Text(), schema=SCHEMA, constraint_name="size", check="octet_length(VALUE) <= 1024")
+EFFECT_STATE = DOMAIN("effect_state", Text(), schema=SCHEMA, constraint_name="known", check=f"VALUE IN ({_STATES})")
+
 
 def _storage(*, fillfactor: int = 100) -> dict[str, str]:
     """How a table is kept: room for heap-only updates, and no statistics of a table that is a few pages long.
@@ -75,12 +82,8 @@ def _storage(*, fillfactor: int = 100) -> dict[str, str]:
     return {"fillfactor": str(fillfactor), **seldom}
 
 
-def _namespace() -> Column[str]:
-    return Column("namespace", CODE, nullable=False, comment="Isolation scope (tenant); part of every key")
-
-
-def _size_check(column: str) -> CheckConstraint:
-    return CheckConstraint(f"octet_length(namespace) <= 128 AND octet_length({column}) <= 1024", name="sizes")
+def _namespace(kind: Any = CODE) -> Column[str]:
+    return Column("namespace", kind, nullable=False, comment="Isolation scope (tenant); part of every key")
 
 
 def _column(name: str, kind: Any, comment: str, *, null: bool = False, default: str | None = None) -> Column[Any]:
@@ -90,9 +93,9 @@ def _column(name: str, kind: Any, comment: str, *, null: bool = False, default: 
 domains = Table(
     "domains",
     metadata,
-    _namespace(),
+    _namespace(TENANT),
     _column("domain_key", LargeBinary, "SHA-256 of the domain's name"),
-    _column("domain", Text, "Named contention scope, for example order:123"),
+    _column("domain", LABEL, "Named contention scope, for example order:123"),
     _column("seq", BigInteger, "Last number given; only grows, and is the optimistic version of the row"),
     _column(
         "settled_seq", BigInteger, "Every effect up to this number is settled for good; advanced lazily", default="0"
@@ -104,7 +107,6 @@ domains = Table(
         null=True,
     ),
     PrimaryKeyConstraint("namespace", "domain_key"),
-    _size_check("domain"),
     comment="Domain versions: one row per named contention scope",
     postgresql_with=_storage(fillfactor=50),
 )
@@ -112,9 +114,9 @@ domains = Table(
 intents = Table(
     "intents",
     metadata,
-    _namespace(),
+    _namespace(TENANT),
     _column("intent_key", LargeBinary, "SHA-256 of the intent"),
-    _column("intent", Text, "Stable id of one logical action; attempts that share it are the same action"),
+    _column("intent", LABEL, "Stable id of one logical action; attempts that share it are the same action"),
     _column("attempt", Integer, "The current attempt; its row in effects says where the intent stands"),
     _column("version", BigInteger, "Optimistic version: every new attempt is a compare-and-set on it"),
     _column("created_at", DateTime(timezone=True), "First admission, database time"),
@@ -129,7 +131,6 @@ intents = Table(
         unique=True,
         postgresql_where=text("undoes_key IS NOT NULL"),
     ),
-    _size_check("intent"),
     comment="Intents: one row per logical action",
     postgresql_with=_storage(fillfactor=80),
 )
@@ -137,9 +138,9 @@ intents = Table(
 branches = Table(
     "branches",
     metadata,
-    _namespace(),
+    _namespace(TENANT),
     _column("branch_key", LargeBinary, "SHA-256 of the branch"),
-    _column("branch", Text, "A label that groups the speculative effects of one plan"),
+    _column("branch", LABEL, "A label that groups the speculative effects of one plan"),
     _column("state", Text, "open, then committed or aborted, once"),
     _column("version", BigInteger, "Optimistic version: the decision is a compare-and-set on it"),
     _column("opened_at", DateTime(timezone=True), "First admission of an effect of it, database time"),
@@ -147,7 +148,6 @@ branches = Table(
     _column("actor", Text, "Who decided", null=True),
     _column("reason", Text, "Why", null=True),
     PrimaryKeyConstraint("namespace", "branch_key"),
-    _size_check("branch"),
     CheckConstraint("state IN ('open', 'committed', 'aborted')", name="state"),
     CheckConstraint("state = 'open' OR decided_at IS NOT NULL", name="decided"),
     comment="Branches: speculative plans, each decided once",
@@ -160,15 +160,15 @@ effects = Table(
     _namespace(),
     _column("intent_key", LargeBinary, "SHA-256 of the intent"),
     _column("attempt", Integer, "Number of this attempt of the intent: 1, 2, ..."),
-    _column("state", Text, "in_flight, executed, committed, failed, aborted, released or superseded"),
+    _column("state", EFFECT_STATE, "in_flight, executed, committed, failed, aborted, released or superseded"),
     _column("version", BigInteger, "Optimistic version of the row; transitions carry the version they made"),
     _column("token", Uuid, "Fencing token: only its holder moves the effect"),
     _column("intent", Text, "Stable id of the logical action"),
     _column("domain_key", LargeBinary, "SHA-256 of the domain's name"),
     _column("domain", Text, "The domain the effect acts on"),
     _column("seq", BigInteger, "The number reserved in the domain; given to no other effect"),
-    _column("tool", Text, "The tool that acts"),
-    _column("agent", Text, "Who holds the effect"),
+    _column("tool", LABEL, "The tool that acts"),
+    _column("agent", LABEL, "Who holds the effect"),
     _column("args", Text, "Arguments at admission, canonical JSON"),
     _column("args_digest", LargeBinary, "SHA-256 of domain, tool and all arguments, compared by value"),
     _column("identity_digest", LargeBinary, "SHA-256 of domain, tool and the declared identity fields"),
@@ -210,8 +210,6 @@ effects = Table(
     ),
     PrimaryKeyConstraint("namespace", "intent_key", "attempt"),
     UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
-    CheckConstraint(f"state IN ({_STATES})", name="state"),
-    CheckConstraint("octet_length(tool) <= 1024 AND octet_length(agent) <= 1024", name="sizes"),
     # Partial on a column that never changes: a state change stays heap-only, and an effect without a branch has no entry.
     Index("ix_effects_branch", "namespace", "branch_key", postgresql_where=text("branch_key IS NOT NULL")),
     comment="Effects: one row per admitted attempt of an intent",

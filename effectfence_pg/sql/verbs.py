@@ -13,7 +13,7 @@ from effectfence_pg.protocol import reporting
 from effectfence_pg.protocol.admission import Admission, Fence, Replace, Undecided
 from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import require_serializable
-from effectfence_pg.sql import admission, completion, observation, reconciliation
+from effectfence_pg.sql import admission, completion, observation, reconciliation, rested
 from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.values import key_of
 from effectfence_pg.values.canonical import canonical_json, read_json
@@ -36,6 +36,17 @@ SHOWN_MEMBERS = 10_000
 
 FENCE_ACTOR = "effectfence"
 """The actor on record when the fence itself acts: an expired lease that nobody in particular noticed."""
+
+
+def replay(call: Admission) -> Operation[Fresh | Replay]:
+    """Read the certificate of an intent that is known to have one. Where it is gone after all, everything is asked anew."""
+    return Operation(
+        "prepare",
+        admission.sealed(),
+        {"namespace": call.namespace, "intent_key": call.request.intent_key},
+        lambda row: Then(prepare(call)) if row is None else admitting.sealed(call, row),
+        writes=False,
+    )
 
 
 def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay]:
@@ -62,7 +73,7 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
             "prepare",
             admission.look(),
             {"namespace": call.namespace, "intent_key": request.intent_key},
-            lambda row: onward(admitting.on_record(call, row)) if row.attempt else Then(prepare(call)),
+            lambda row: Then(prepare(call)) if row is None else onward(admitting.on_record(call, row)),
             writes=False,
         )
     return Operation(
@@ -97,7 +108,8 @@ def _replace(call: Admission, old: Replace) -> Operation[Fresh | Replay]:
 
 
 def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
-    request, digests = call.request, call.request.fingerprint
+    request = call.request
+    digests = request.fingerprint
     parameters: dict[str, Any] = {
         "namespace": call.namespace,
         "intent": request.intent,
@@ -111,16 +123,16 @@ def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
         "args_digest": digests.args_digest,
         "identity_digest": digests.identity_digest,
         "identity_fields": None if digests.identity_fields is None else list(digests.identity_fields),
-        "parent": request.parent,
-        "read_set": read_set_text(call.read_set),
-        "read_keys": [key_of(entry.domain) for entry in call.read_set],
-        "read_seqs": [entry.seq for entry in call.read_set],
         "on_stale": request.on_stale.value,
         "on_lease_expiry": call.on_lease_expiry.value,
         "lease_seconds": call.lease_seconds,
     }
     if rests:
         parameters.update(_plan_parameters(call))
+        parameters["parent"] = request.parent
+        parameters["read_set"] = read_set_text(call.read_set)
+        parameters["read_keys"] = [key_of(entry.domain) for entry in call.read_set]
+        parameters["read_seqs"] = [entry.seq for entry in call.read_set]
         parameters["known_clock"] = canonical_json(dict(request.known_clock.root))
         parameters["observed_keys"] = [key_of(intent) for intent in request.observes]
         parameters["doubted"] = any(not entry.settled for entry in call.read_set)
@@ -184,16 +196,16 @@ def expired(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], list
 
 def ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
     """What identifies the effect of a ticket, and what is compared with it."""
-    consistent = prepared.fingerprint == prepared.args_digest.hex()
+    args_digest = prepared.args_digest
     return {
         "namespace": prepared.namespace,
-        "intent_key": key_of(prepared.intent),
+        "intent_key": prepared.intent_key,
         "attempt": prepared.attempt,
         "token": prepared.token,
-        "domain_key": key_of(prepared.domain),
+        "domain_key": prepared.domain_key,
         "seq": prepared.seq,
         # No row has the empty digest: a ticket that contradicts itself moves nothing, and is told where it was edited.
-        "args_digest": prepared.args_digest if consistent else b"",
+        "args_digest": args_digest if prepared.fingerprint == args_digest.hex() else b"",
         "agent": prepared.agent,
         "branch": prepared.branch,
         "actor": prepared.agent,
@@ -201,22 +213,28 @@ def ticket_parameters(prepared: PreparedEffect) -> dict[str, Any]:
 
 
 def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: int) -> Operation[EffectCert | Held]:
-    """Commit: one conditional update for an effect that rests on nothing, the whole decision otherwise."""
-    parameters = {**ticket_parameters(prepared), "result": result, "operation": uuid4()}
-    decide = Operation(
-        "commit",
-        completion.commit_decide(),
-        {**parameters, "asked": asked, "member_limit": member_limit},
-        lambda row: completing.interpret_commit(prepared, result, row, asked=asked, member_limit=member_limit),
-        many=True,
-    )
-    if prepared.observing or prepared.read_set or prepared.branch is not None:
-        return decide
+    """Commit: one conditional update for an effect that rests on nothing undecided, the whole decision otherwise."""
+    parameters = ticket_parameters(prepared)
+    parameters["result"] = result
+
+    def decide() -> Operation[EffectCert | Held]:
+        return Operation(
+            "commit",
+            completion.commit_decide(),
+            {**parameters, "asked": asked, "member_limit": member_limit},
+            lambda row: completing.interpret_commit(prepared, result, row, asked=asked, member_limit=member_limit),
+            many=True,
+        )
+
+    rests = bool(prepared.observing or prepared.read_set)
+    if prepared.branch is not None or (rests and not asked):
+        # Nobody holds what could be committed: that something is undecided is all but known.
+        return decide()
     return Operation(
         "commit",
-        completion.commit_plain(),
+        rested.commit_rested() if rests else completion.commit_plain(),
         parameters,
-        lambda row: completing.interpret_plain(prepared, row) or Then(decide),
+        lambda row: completing.interpret_plain(prepared, row) or Then(decide()),
     )
 
 

@@ -46,6 +46,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 # Strings are matched to be stepped over: only a number may be rewritten.
+_SMALL_FLOAT = re.compile(r"\de-0")
 _STRING_OR_SMALL_FLOAT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(\d)(?:\.(\d+))?e-0(\d)')
 
 
@@ -193,7 +194,9 @@ def canonical_json(value: JsonValue) -> str:
     """
     text = _ENCODE(value)
     # The C encoder follows the rules but for one thing: it writes 1e-06 where they say 1e-6, and 1e-05 for 0.00001.
-    return _STRING_OR_SMALL_FLOAT.sub(_small_float, text) if "e-0" in text else text
+    if "e-0" in text and _SMALL_FLOAT.search(text):
+        return _STRING_OR_SMALL_FLOAT.sub(_small_float, text)
+    return text
 
 
 def _small_float(match: re.Match[str]) -> str:

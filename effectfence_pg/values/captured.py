@@ -1,7 +1,7 @@
 """Args captured by value, and validation errors as refusals."""
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, field_validator
 
@@ -41,7 +41,8 @@ class Captured(BaseModel):
         object.__setattr__(self, "__pydantic_private__", facts)
 
     def _kept(self, name: str) -> Any:
-        return cast("dict[str, Any]", self.__pydantic_private__)[name]
+        kept: Any = self.__pydantic_private__
+        return kept[name]
 
     @property
     def args_text(self) -> str:

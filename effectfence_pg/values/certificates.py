@@ -176,18 +176,18 @@ class EffectCert(BaseModel):
             InvalidRequest: `body` is no JSON.
         """
         facts = cast("dict[str, Any]", read_json(body))
-        entries = (trusted(ReadSetEntry, {**entry, "settled": True}) for entry in facts["read_set"])
-        fields = {
-            **facts,
-            "vector_clock": trusted(VectorClock, {"root": facts["vector_clock"]}),
-            "read_set": tuple(entries),
-            "hash": hash or sha256(body).hexdigest(),
-            "namespace": namespace,
-            "attempt": attempt,
-            "minted_at": minted_at,
-            "reconciled_over": reconciled_over,
-        }
-        return trusted(cls, fields)
+        facts["vector_clock"] = trusted(VectorClock, {"root": facts["vector_clock"]})
+        facts["read_set"] = tuple(
+            [trusted(ReadSetEntry, {**entry, "settled": True}) for entry in facts["read_set"]]
+            if facts["read_set"]
+            else ()
+        )
+        facts["hash"] = hash or sha256(body).hexdigest()
+        facts["namespace"] = namespace
+        facts["attempt"] = attempt
+        facts["minted_at"] = minted_at
+        facts["reconciled_over"] = reconciled_over
+        return trusted(cls, facts)
 
     def body(self) -> bytes:
         """Return the bytes of the ten hashed fields."""

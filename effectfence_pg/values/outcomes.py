@@ -27,6 +27,10 @@ class FallenEffect(BaseModel):
     compensation: Compensation | None = None
     due: bool = False
 
+    def wire(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return self.model_dump(mode="json")
+
 
 class RolledBack(BaseModel):
     """What an abort of one attempt did.

@@ -82,11 +82,13 @@ class FenceConfig(BaseModel):
         retry_deadline_seconds: How long serialization conflicts are retried.
         poll_initial_seconds: The first pause of a waiting call.
         poll_max_seconds: The longest pause of a waiting call.
+        notify: Whether outcomes are sent and heard by NOTIFY, on one more connection and past any transaction pooler.
         pool_size: Connections that a fence keeps, when it makes its own engine.
         max_overflow: Connections beyond `pool_size` under load.
         connect_timeout_seconds: How long to try to connect.
         prepare_threshold: Executions before a statement is prepared on the server; None never prepares.
         application_name: How the connections name themselves to the server.
+        row_security: Name the namespace to the server in every transaction, for row security by namespace.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -103,6 +105,7 @@ class FenceConfig(BaseModel):
     retry_deadline_seconds: _Seconds = 30.0
     poll_initial_seconds: _Seconds = 0.02
     poll_max_seconds: _Seconds = 1.0
+    notify: Annotated[bool, Field(strict=True)] = False
     pool_size: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 5
     max_overflow: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 10
     connect_timeout_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 10
@@ -110,6 +113,7 @@ class FenceConfig(BaseModel):
     application_name: Annotated[str, Field(strict=True, min_length=1, max_length=63, pattern=r"^[ -~]+$")] = (
         "effectfence"
     )
+    row_security: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _polls_in_order(self) -> FenceConfig:

@@ -140,7 +140,12 @@ class EffectRequest(Captured):
         digests = fingerprint(
             domain=self.domain, tool=self.tool, args=self.args, identity=self.identity, args_text=args_text
         )
-        return {"args_text": args_text, "fingerprint": digests}
+        return {
+            "args_text": args_text,
+            "fingerprint": digests,
+            "intent_key": key_of(self.intent),
+            "domain_key": key_of(self.domain),
+        }
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -150,12 +155,12 @@ class EffectRequest(Captured):
     @property
     def intent_key(self) -> bytes:
         """The 32-byte key of the intent."""
-        return key_of(self.intent)
+        return self._kept("intent_key")
 
     @property
     def domain_key(self) -> bytes:
         """The 32-byte key of the domain."""
-        return key_of(self.domain)
+        return self._kept("domain_key")
 
     def check(self, config: FenceConfig) -> None:
         """Compare the sizes with the fence's limits.
@@ -163,7 +168,10 @@ class EffectRequest(Captured):
         Raises:
             InvalidRequest: The args, the clock, the read set or the observed intents are beyond a limit.
         """
-        _check_size("args", self.args_text, config.max_args_bytes)
+        if len(self.args_text) * 4 > config.max_args_bytes:
+            _check_size("args", self.args_text, config.max_args_bytes)
+        if not (self.known_clock.root or self.read_set or self.observes or self.compensation):
+            return
         _check_count("known_clock", len(self.known_clock.root), config.max_clock_entries)
         _check_count("read_set", len(self.read_set), config.max_read_set_entries)
         _check_count("observes", len(self.observes), config.max_observed_intents)

@@ -12,7 +12,7 @@ from effectfence_pg.values.canonical import read_json
 from effectfence_pg.values.captured import Captured, invalid_request
 from effectfence_pg.values.certificates import EffectCert, joined_body
 from effectfence_pg.values.clocks import VectorClock
-from effectfence_pg.values.identity import fingerprint
+from effectfence_pg.values.identity import fingerprint, key_of
 from effectfence_pg.values.names import Name, Namespace
 from effectfence_pg.values.policies import LeaseSeconds
 from effectfence_pg.values.requests import CertificateHash, EffectRequest, ReadSet, ReadSetEntry, Seq
@@ -68,7 +68,22 @@ class PreparedEffect(Captured):
 
     def _derived(self, args_text: str) -> dict[str, Any]:
         digests = fingerprint(domain=self.domain, tool=self.tool, args=self.args, args_text=args_text)
-        return {"args_text": args_text, "args_digest": digests.args_digest}
+        return {
+            "args_text": args_text,
+            "args_digest": digests.args_digest,
+            "intent_key": key_of(self.intent),
+            "domain_key": key_of(self.domain),
+        }
+
+    @property
+    def intent_key(self) -> bytes:
+        """The 32-byte key of the intent."""
+        return self._kept("intent_key")
+
+    @property
+    def domain_key(self) -> bytes:
+        """The 32-byte key of the domain."""
+        return self._kept("domain_key")
 
     @property
     def args_digest(self) -> bytes:
@@ -91,6 +106,7 @@ class PreparedEffect(Captured):
         observing: bool = False,
     ) -> Self:
         """Build the ticket of a request that was just admitted, from facts that are trusted."""
+        args_text, args_digest = request.args_text, request.fingerprint.args_digest
         facts = {
             "intent": request.intent,
             "parent": request.parent,
@@ -98,20 +114,25 @@ class PreparedEffect(Captured):
             "seq": seq,
             "tool": request.tool,
             # A copy of its own, from the text: the request's may have been edited since.
-            "args": read_json(request.args_text),
+            "args": read_json(args_text),
             "vector_clock": vector_clock,
             "read_set": read_set,
             "agent": request.agent,
             "namespace": namespace,
             "attempt": attempt,
             "token": token,
-            "fingerprint": request.fingerprint.args_digest.hex(),
+            "fingerprint": args_digest.hex(),
             "branch": request.branch,
             "observing": observing,
             "lease_expires_at": lease_expires_at,
             "lease_seconds": lease_seconds,
         }
-        kept = {"args_text": request.args_text, "args_digest": request.fingerprint.args_digest}
+        kept = {
+            "args_text": args_text,
+            "args_digest": args_digest,
+            "intent_key": request.intent_key,
+            "domain_key": request.domain_key,
+        }
         return trusted(cls, facts, kept)
 
     def certificate_body(self, result_text: str) -> bytes:

@@ -25,6 +25,39 @@ END
 $$
 """
 
+TENANT = postgresql.DOMAIN(
+    "tenant",
+    sa.Text(),
+    collation="C",
+    schema="effectfence",
+    constraint_name="size",
+    check="octet_length(VALUE) <= 128",
+    create_type=False,
+)
+LABEL = postgresql.DOMAIN(
+    "label",
+    sa.Text(),
+    schema="effectfence",
+    constraint_name="size",
+    check="octet_length(VALUE) <= 1024",
+    create_type=False,
+)
+EFFECT_STATE = postgresql.DOMAIN(
+    "effect_state",
+    sa.Text(),
+    schema="effectfence",
+    constraint_name="known",
+    check="VALUE IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
+    create_type=False,
+)
+
+TYPES = (
+    'CREATE DOMAIN effectfence.tenant AS text COLLATE "C" CONSTRAINT size CHECK (octet_length(VALUE) <= 128)',
+    "CREATE DOMAIN effectfence.label AS text CONSTRAINT size CHECK (octet_length(VALUE) <= 1024)",
+    """CREATE DOMAIN effectfence.effect_state AS text CONSTRAINT known CHECK (VALUE IN (
+        'in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded'))""",
+)
+
 STATEMENTS = (
     """CREATE FUNCTION effectfence.certificate_body(
   intent text, parent text, domain text, seq bigint, tool text, args text, result text, vector_clock text, read_set text,
@@ -41,6 +74,40 @@ RETURN convert_to(
   || ',"vector_clock":' || vector_clock
   || ',"read_set":' || read_set
   || ',"agent":' || CAST(to_json(agent) AS text) || '}', 'UTF8')""",
+    """CREATE FUNCTION effectfence.on_record(namespace text, intent_key bytea) RETURNS TABLE (
+  attempt integer, state effectfence.effect_state, token uuid, seq bigint, agent effectfence.label, domain text,
+  tool effectfence.label, args_digest bytea,
+  identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
+  lease_expires_at timestamptz, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
+  lease_left_seconds numeric, hash text, body bytea, minted_at timestamptz, reconciled_over jsonb)
+LANGUAGE plpgsql STABLE ROWS 1 AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
+         e.vector_clock, e.observing, e.admitted_at, e.lease_expires_at, e.on_lease_expiry, e.failure, e.reason,
+         e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
+         greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
+         c.hash, c.body, c.minted_at, c.reconciled_over
+  FROM effectfence.intents i
+  CROSS JOIN LATERAL (
+    -- LIMIT 1, here and wherever one row is joined by its key: where many namespaces use the same few names, such a join is
+    -- taken for thousands of rows, and a statement that seems to have millions is compiled, for seconds.
+    SELECT * FROM effectfence.effects e
+    WHERE e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt LIMIT 1) AS e
+  LEFT JOIN LATERAL (
+    SELECT c.hash, c.body, c.minted_at, c.reconciled_over FROM effectfence.certificates c
+    WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true
+  WHERE i.namespace = $1 AND i.intent_key = $2;
+END
+$$""",
+    """CREATE FUNCTION effectfence.settled_before(namespace text, domain_key bytea, settled_seq bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT e.seq - 1 FROM effectfence.effects e
+  WHERE e.namespace = $1 AND e.domain_key = $2 AND e.seq > $3 AND e.state NOT IN ('committed', 'released', 'superseded')
+  ORDER BY e.seq LIMIT 1);
+END
+$$""",
     """CREATE FUNCTION effectfence.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,6 +208,10 @@ LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = 
     """COMMENT ON SCHEMA effectfence IS 'Side effects that run once: intents, effects, certificates and their order'""",
     """COMMENT ON FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text) IS
     'The exact bytes that a certificate hashes'""",
+    """COMMENT ON FUNCTION effectfence.on_record(text, bytea) IS
+    'What the current attempt of an intent says, with its certificate'""",
+    """COMMENT ON FUNCTION effectfence.settled_before(text, bytea, bigint) IS
+    'Up to which number every effect of a domain is settled for good, looking from a number on; null when all are'""",
     """COMMENT ON FUNCTION effectfence.refuse_change() IS
     'Keeps certificates, edges and transitions append-only, and every row of the other tables'""",
     """COMMENT ON VIEW effectfence.unresolved IS 'Every effect that was dispatched and is not decided'""",
@@ -158,15 +229,13 @@ def upgrade() -> None:
     encoding = None if context.is_offline_mode() else op.get_bind().scalar(sa.text("SELECT getdatabaseencoding()"))
     if encoding not in {None, "UTF8"}:
         raise DatabaseEncodingError(encoding=str(encoding))
+    for kind in TYPES:
+        op.execute(kind)
     op.create_table(
         "branches",
-        sa.Column(
-            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
-        ),
+        sa.Column("namespace", TENANT, nullable=False, comment="Isolation scope (tenant); part of every key"),
         sa.Column("branch_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the branch"),
-        sa.Column(
-            "branch", sa.Text(), nullable=False, comment="A label that groups the speculative effects of one plan"
-        ),
+        sa.Column("branch", LABEL, nullable=False, comment="A label that groups the speculative effects of one plan"),
         sa.Column("state", sa.Text(), nullable=False, comment="open, then committed or aborted, once"),
         sa.Column(
             "version",
@@ -185,9 +254,6 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True, comment="Why"),
         sa.CheckConstraint("state = 'open' OR decided_at IS NOT NULL", name=op.f("ck_branches_decided")),
         sa.CheckConstraint("state IN ('open', 'committed', 'aborted')", name=op.f("ck_branches_state")),
-        sa.CheckConstraint(
-            "octet_length(namespace) <= 128 AND octet_length(branch) <= 1024", name=op.f("ck_branches_sizes")
-        ),
         sa.PrimaryKeyConstraint("namespace", "branch_key", name=op.f("pk_branches")),
         schema="effectfence",
         comment="Branches: speculative plans, each decided once",
@@ -244,11 +310,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "domains",
-        sa.Column(
-            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
-        ),
+        sa.Column("namespace", TENANT, nullable=False, comment="Isolation scope (tenant); part of every key"),
         sa.Column("domain_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the domain's name"),
-        sa.Column("domain", sa.Text(), nullable=False, comment="Named contention scope, for example order:123"),
+        sa.Column("domain", LABEL, nullable=False, comment="Named contention scope, for example order:123"),
         sa.Column(
             "seq",
             sa.BigInteger(),
@@ -267,9 +331,6 @@ def upgrade() -> None:
             sa.Uuid(),
             nullable=True,
             comment="The bare compare-and-set that gave seq, so that a lost answer can be read back",
-        ),
-        sa.CheckConstraint(
-            "octet_length(namespace) <= 128 AND octet_length(domain) <= 1024", name=op.f("ck_domains_sizes")
         ),
         sa.PrimaryKeyConstraint("namespace", "domain_key", name=op.f("pk_domains")),
         schema="effectfence",
@@ -290,7 +351,7 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer(), nullable=False, comment="Number of this attempt of the intent: 1, 2, ..."),
         sa.Column(
             "state",
-            sa.Text(),
+            EFFECT_STATE,
             nullable=False,
             comment="in_flight, executed, committed, failed, aborted, released or superseded",
         ),
@@ -310,8 +371,8 @@ def upgrade() -> None:
             nullable=False,
             comment="The number reserved in the domain; given to no other effect",
         ),
-        sa.Column("tool", sa.Text(), nullable=False, comment="The tool that acts"),
-        sa.Column("agent", sa.Text(), nullable=False, comment="Who holds the effect"),
+        sa.Column("tool", LABEL, nullable=False, comment="The tool that acts"),
+        sa.Column("agent", LABEL, nullable=False, comment="Who holds the effect"),
         sa.Column("args", sa.Text(), nullable=False, comment="Arguments at admission, canonical JSON"),
         sa.Column(
             "args_digest",
@@ -427,11 +488,6 @@ def upgrade() -> None:
             nullable=True,
             comment="The last call that changed the row, so that a lost answer can be read back",
         ),
-        sa.CheckConstraint(
-            "state IN ('in_flight', 'executed', 'committed', 'failed', 'aborted', 'released', 'superseded')",
-            name=op.f("ck_effects_state"),
-        ),
-        sa.CheckConstraint("octet_length(tool) <= 1024 AND octet_length(agent) <= 1024", name=op.f("ck_effects_sizes")),
         sa.PrimaryKeyConstraint("namespace", "intent_key", "attempt", name=op.f("pk_effects")),
         sa.UniqueConstraint("namespace", "domain_key", "seq", name="uq_effects_domain_seq"),
         schema="effectfence",
@@ -453,13 +509,11 @@ def upgrade() -> None:
     )
     op.create_table(
         "intents",
-        sa.Column(
-            "namespace", sa.Text(collation="C"), nullable=False, comment="Isolation scope (tenant); part of every key"
-        ),
+        sa.Column("namespace", TENANT, nullable=False, comment="Isolation scope (tenant); part of every key"),
         sa.Column("intent_key", sa.LargeBinary(), nullable=False, comment="SHA-256 of the intent"),
         sa.Column(
             "intent",
-            sa.Text(),
+            LABEL,
             nullable=False,
             comment="Stable id of one logical action; attempts that share it are the same action",
         ),
@@ -484,9 +538,6 @@ def upgrade() -> None:
         ),
         sa.Column(
             "undoes_attempt", sa.Integer(), nullable=True, comment="For a compensation: the attempt that it undoes"
-        ),
-        sa.CheckConstraint(
-            "octet_length(namespace) <= 128 AND octet_length(intent) <= 1024", name=op.f("ck_intents_sizes")
         ),
         sa.PrimaryKeyConstraint("namespace", "intent_key", name=op.f("pk_intents")),
         schema="effectfence",
@@ -618,6 +669,10 @@ def downgrade() -> None:
     for table in ("transitions", "certificates", "edges", "effects", "branches", "intents", "domains"):
         op.drop_table(table, schema="effectfence")
     op.execute("DROP FUNCTION effectfence.refuse_change()")
+    op.execute("DROP FUNCTION effectfence.settled_before(text, bytea, bigint)")
+    op.execute("DROP FUNCTION effectfence.on_record(text, bytea)")
     op.execute(
         "DROP FUNCTION effectfence.certificate_body(text, text, text, bigint, text, text, text, text, text, text)"
     )
+    for kind in ("effect_state", "label", "tenant"):
+        op.execute(f"DROP DOMAIN effectfence.{kind}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks import core, gateway, storm, threads, wal
+from benchmarks import audit, closure, core, gateway, storm, threads, wal
 from benchmarks import run as running
 from benchmarks.databases import own_database
 from benchmarks.report import as_json, as_table, facts_of
@@ -26,6 +26,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     "storm": storm.measure,
     "wal": wal.measure,
     "run": running.measure,
+    "closure": closure.measure,
+    "audit": audit.measure,
     "gateway": gateway.measure,
 }
 """Every group, in the order they run; another one adds itself in one line."""

@@ -96,18 +96,18 @@ def request(
     )
 
 
-def fresh(fence: Fence, intent: str, domain: str | None = None) -> None:
+def fresh(fence: Fence, asked: EffectRequest) -> None:
     """Admission and certificate; the tool between them takes no time."""
-    verdict = fence.prepare(request(intent, domain=domain))
+    verdict = fence.prepare(asked)
     if not isinstance(verdict, Fresh):
-        raise BenchFailedError(f"{intent} is on record")
+        raise BenchFailedError(f"{asked.intent} is on record")
     fence.commit(verdict.prepared, RESULT)
 
 
-def replay(fence: Fence, intent: str) -> None:
+def replay(fence: Fence, asked: EffectRequest) -> None:
     """The certificate of an intent that is done."""
-    if not isinstance(fence.prepare(request(intent)), Replay):
-        raise BenchFailedError(f"{intent} was not on record")
+    if not isinstance(fence.prepare(asked), Replay):
+        raise BenchFailedError(f"{asked.intent} was not on record")
 
 
 def refused(expected: type[FenceError], prepare: Callable[[], object]) -> None:

@@ -24,10 +24,10 @@ from benchmarks.actions import (
 )
 from benchmarks.databases import Bench, ServerCpu
 from benchmarks.results import MODES, Result, Target, median_ratio
-from effectfence_pg import IntentInFlight, IntentMismatch, ReadSetStale
+from effectfence_pg import FenceError, IntentInFlight, IntentMismatch, ReadSetStale
 
 if TYPE_CHECKING:
-    from effectfence_pg import Fence
+    from effectfence_pg import EffectRequest, Fence
 
 WRITE_FLOOR: Final = "floor: INSERT, UPDATE"
 READ_FLOOR: Final = "floor: SELECT"
@@ -90,7 +90,7 @@ def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
     count = max(bench.scale.block_operations, bench.scale.warm_up_operations)
     done, held = bench.fresh_names(f"done-{mode}", count), bench.fresh_names(f"held-{mode}", count)
     for intent in done:
-        fresh(fence, intent)
+        fresh(fence, request(intent))
     for intent in held:
         fence.prepare(request(intent))
     rows = [next(bench.names) for _ in range(count)]
@@ -101,7 +101,7 @@ def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
         Case(
             "fresh: prepare, commit",
             WRITE_FLOOR,
-            lambda n: (lambda intent: fresh(fence, intent), bench.fresh_names(f"fresh-{mode}", n)),
+            lambda n: (lambda asked: fresh(fence, asked), requests(bench.fresh_names(f"fresh-{mode}", n))),
             ours,
             Target("<=", 2.0),
         ),
@@ -113,27 +113,42 @@ def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
 def _reads(
     bench: Bench, fence: Fence, done: list[str], held: list[str]
 ) -> list[tuple[str, Callable[[int], Block], Target | None]]:
-    def replays(one: Fence) -> Callable[[str], object]:
-        return lambda intent: replay(one, intent)
+    def replays(one: Fence) -> Callable[[EffectRequest], object]:
+        return lambda asked: replay(one, asked)
 
-    def in_flight(one: Fence) -> Callable[[str], object]:
-        return lambda intent: refused(IntentInFlight, lambda: one.prepare(request(intent)))
+    def refusals(one: Fence, kind: type[FenceError]) -> Callable[[EffectRequest], object]:
+        return lambda asked: refused(kind, lambda: one.prepare(asked))
 
-    def mismatch(intent: str) -> None:
-        refused(IntentMismatch, lambda: fence.prepare(request(intent, args=OTHER_ARGS)))
-
-    def stale(intent: str) -> None:
-        refused(ReadSetStale, lambda: fence.prepare(request(intent, domain=done[0], rests=True)))
+    def stale(names: list[str]) -> list[EffectRequest]:
+        return requests(names, domain=done[0], rests=True)
 
     limit = Target("<=", 2.0)
     return [
-        ("replay", lambda n: (replays(fence), done[:n]), limit),
-        ("replay, not seen before", lambda n: (replays(stranger(fence)), done[:n]), limit),
-        ("refusal: in flight", lambda n: (in_flight(fence), held[:n]), None),
-        ("refusal: in flight, not seen before", lambda n: (in_flight(stranger(fence)), held[:n]), None),
-        ("refusal: mismatch", lambda n: (mismatch, done[:n]), None),
-        ("refusal: stale read set", lambda n: (stale, bench.fresh_names("stale", n)), None),
+        ("replay", lambda n: (replays(fence), requests(done[:n])), limit),
+        ("replay, not seen before", lambda n: (replays(stranger(fence)), requests(done[:n])), limit),
+        ("refusal: in flight", lambda n: (refusals(fence, IntentInFlight), requests(held[:n])), None),
+        (
+            "refusal: in flight, not seen before",
+            lambda n: (refusals(stranger(fence), IntentInFlight), requests(held[:n])),
+            None,
+        ),
+        (
+            "refusal: mismatch",
+            lambda n: (refusals(fence, IntentMismatch), requests(done[:n], args=OTHER_ARGS)),
+            None,
+        ),
+        (
+            "refusal: stale read set",
+            lambda n: (refusals(fence, ReadSetStale), stale(bench.fresh_names("stale", n))),
+            None,
+        ),
+        ("request: one EffectRequest", lambda n: (request, bench.fresh_names("made", n)), None),
     ]
+
+
+def requests(intents: list[str], **more: Any) -> list[EffectRequest]:
+    """What is asked for, made before the clock starts: the floor's values are made before as well."""
+    return [request(intent, **more) for intent in intents]
 
 
 def _repetition(cases: list[Case], operations: int, blocks: int) -> list[Sample]:

@@ -78,7 +78,7 @@ def _row(result: Result) -> tuple[str | Text, ...]:
         result.group,
         result.name,
         result.synchronous_commit,
-        f"{result.figure:,.0f} {result.unit}",
+        f"{result.figure:,.{2 if result.unit == '(log-log)' else 0}f} {result.unit}",
         Text(ratio, style=style),
         Text(target, style=style),
         _cpu(result, "client"),

@@ -102,11 +102,16 @@ class Scale:
             has chosen its plan.
         window_seconds: How long the threads work in each repetition.
         threads: How many.
+        requests_ahead: Requests that each thread has made before the clock starts.
         stored_intents: Intents on record before the threads start.
         attempts: Attempts of the storm.
         storm_processes: Its processes.
         storm_threads: The threads of each of them.
         equal_rounds: Rounds of twenty equal calls from four processes.
+        closure_members: Effects of the longest chain; a tenth of it shows how cost grows.
+        closure_checks: Commits that walk such a chain, in each repetition.
+        audited_certificates: Certificates that are recomputed.
+        chain_effects: How many of them observed each other one by one.
         gateway_rounds: Rounds of twelve identical calls through gateway processes.
         gateways: Through how many of them.
     """
@@ -118,11 +123,16 @@ class Scale:
     warm_up_operations: int = 12
     window_seconds: float = 1.0
     threads: int = 16
+    requests_ahead: int = 500
     stored_intents: int = 1000
     attempts: int = 1000
     storm_processes: int = 4
     storm_threads: int = 25
     equal_rounds: int = 200
+    closure_members: int = 10_000
+    closure_checks: int = 5
+    audited_certificates: int = 100_000
+    chain_effects: int = 10_000
     gateway_rounds: int = 100
     gateways: tuple[int, ...] = (1, 2, 4)
 
@@ -134,10 +144,15 @@ QUICK: Final = Scale(
     block_operations=10,
     warm_up_operations=7,
     window_seconds=0.2,
+    requests_ahead=100,
     stored_intents=100,
     attempts=100,
     storm_processes=2,
     equal_rounds=5,
+    closure_members=1000,
+    closure_checks=3,
+    audited_certificates=2_000,
+    chain_effects=500,
     gateway_rounds=5,
 )
 

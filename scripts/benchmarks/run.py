@@ -50,7 +50,7 @@ def _sync(bench: Bench, mode: str) -> list[Result]:
             fenced(intent)
 
         return _compared(
-            bench, mode, BY_HAND, {BY_HAND: lambda i: fresh(fence, i), "run": _run(fence), "fenced": decorated}
+            bench, mode, BY_HAND, {BY_HAND: lambda i: fresh(fence, request(i)), "run": _run(fence), "fenced": decorated}
         )
 
 

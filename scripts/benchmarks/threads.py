@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.actions import Floor, backends, fresh, make_floor, open_fence
+from benchmarks.actions import Floor, backends, fresh, make_floor, open_fence, request
 from benchmarks.databases import Bench, ServerCpu
 from benchmarks.results import MODES, Result, Target, median_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from effectfence_pg import Fence
+    from effectfence_pg import EffectRequest, Fence
 
 FLOOR: Final = "floor: INSERT, UPDATE"
 STORED: Final = "distinct intents, {stored} stored"
@@ -72,6 +72,7 @@ class Work:
         make_floor(connections[0])
         self._floors = [Floor(connection) for connection in connections]
         self._fence: Fence = exits.enter_context(open_fence(bench.url_for(mode), connections=self._count))
+        self._asked: list[list[EffectRequest]] = [[] for _ in range(self._count)]
         self._theirs = ServerCpu([floor.pid for floor in self._floors])
         self._ours = ServerCpu(backends(self._fence, self._count))
         self._pool = exits.enter_context(ThreadPoolExecutor(self._count))
@@ -82,24 +83,38 @@ class Work:
 
     def distinct(self) -> Window:
         """Every effect has an intent and a domain of its own."""
-        return self._window(lambda _: self._fresh(), self._ours)
+        self._ask()
+        return self._window(self._fresh, self._ours)
 
     def hot(self) -> Window:
         """Every effect takes its number in the same domain."""
-        return self._window(lambda _: self._fresh(HOT_DOMAIN), self._ours)
+        self._ask(HOT_DOMAIN)
+        return self._window(self._fresh, self._ours)
 
     def store(self) -> None:
         """Put intents on record, over the connections that are measured: their statements are prepared again."""
+        self._ask()
         share, rest = divmod(self._bench.scale.stored_intents, self._count)
-        self._all(lambda at: [self._fresh() for _ in range(share + (at < rest))])
+        self._all(lambda at: [self._fresh(at) for _ in range(share + (at < rest))])
 
     def warm_up(self) -> None:
         """Have every statement prepared on every connection."""
+        self._ask()
         for _ in range(self._bench.scale.warm_up_operations):
-            self._all(lambda at: (self._floors[at].write(next(self._bench.names)), self._fresh()))
+            self._all(lambda at: (self._floors[at].write(next(self._bench.names)), self._fresh(at)))
 
-    def _fresh(self, domain: str | None = None) -> None:
-        fresh(self._fence, f"threads-{next(self._bench.names):08d}", domain)
+    def _ask(self, domain: str | None = None) -> None:
+        """Make what each thread will ask for, before the clock starts; should it not suffice, the thread makes its own."""
+        self._domain = domain
+        for asked in self._asked:
+            asked[:] = [self._request() for _ in range(self._bench.scale.requests_ahead)]
+
+    def _request(self) -> EffectRequest:
+        return request(f"threads-{next(self._bench.names):08d}", domain=self._domain)
+
+    def _fresh(self, at: int) -> None:
+        asked = self._asked[at]
+        fresh(self._fence, asked.pop() if asked else self._request())
 
     def _all(self, act: Callable[[int], object]) -> None:
         for done in [self._pool.submit(act, at) for at in range(self._count)]:

@@ -29,11 +29,11 @@ def measure(bench: Bench) -> Generator[Result]:
         connection = exits.enter_context(bench.connect())
         fence = exits.enter_context(open_fence(bench.url_for("on"), connections=1, namespace="wal"))
         done, held, other = (bench.fresh_names(kind, 1)[0] for kind in ("done", "held", "other"))
-        fresh(fence, done)
+        fresh(fence, request(done))
         fence.prepare(request(held))
         cases: dict[str, Callable[[], object]] = {
-            "replays": lambda: replay(fence, done),
-            "replays, not seen before": lambda: replay(stranger(fence), done),
+            "replays": lambda: replay(fence, request(done)),
+            "replays, not seen before": lambda: replay(stranger(fence), request(done)),
             "refusals: in flight": lambda: refused(IntentInFlight, lambda: fence.prepare(request(held))),
             "refusals: mismatch": lambda: refused(
                 IntentMismatch, lambda: fence.prepare(request(done, args=OTHER_ARGS))

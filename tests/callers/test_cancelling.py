@@ -16,7 +16,7 @@ import pytest
 
 from effectfence_pg import AsyncFence, FenceConfig, Fresh, IntentFailed, IntentInFlight, Replay
 from effectfence_pg.transactions import Executor
-from tests.support.proxy import Proxy
+from tests.support.proxy import Cut, Proxy
 from tests.support.until import auntil
 from tests.support.witness import Witness
 from tests.support.world import World
@@ -134,6 +134,25 @@ def test_f17_cancelled_during_the_tool_leaves_the_outcome_unknown(
     assert refused.value.reason == "asyncio.exceptions.CancelledError [cancelled]: outcome unknown"
 
 
+def test_f17_a_cancelled_scope_of_anyio_leaves_the_outcome_unknown(world: World, proxy: Proxy, ledger: Witness) -> None:
+    """A scope cancels again and again, at every await."""
+    anyio = pytest.importorskip("anyio")
+
+    async def act(fence: AsyncFence) -> None:
+        with anyio.CancelScope() as scope:
+
+            async def tool() -> None:
+                ledger.happened("charge:1")
+                scope.cancel()
+                await asyncio.sleep(LIMIT)
+
+            await fence.run(world.request(), tool)
+        assert scope.cancelled_caught
+
+    on(proxy, world, act)
+    assert (world.state(), ledger.count()) == ("failed", 1)
+
+
 def test_f17_a_cancelled_caller_does_not_wait_for_the_record(world: World, proxy: Proxy) -> None:
     gate = Gate(proxy)
 
@@ -192,9 +211,7 @@ def test_f17_cancelled_during_the_record_is_completed_and_replays(
 def test_f17_the_end_of_the_event_loop_does_not_take_the_record_with_it(
     world: World, proxy: Proxy, ledger: Witness
 ) -> None:
-    """asyncio.run cancels every task when it ends, those of the fence included."""
-    gate = Gate(proxy)
-
+    """asyncio.run cancels every task when it ends, those of the fence included; here the record is being tried again."""
     fence = AsyncFence(proxy.url, namespace=world.namespace, config=ONE)
 
     async def main() -> None:
@@ -202,19 +219,18 @@ def test_f17_the_end_of_the_event_loop_does_not_take_the_record_with_it(
 
         async def tool() -> str:
             ledger.happened("charge:1")
-            gate.armed = True
+            proxy.cut(*[Cut.BEFORE_COMMIT] * 4)
             return "done"
 
         task = asyncio.create_task(fence.run(world.request(), tool))
-        await gate.wait()
-        threading.Timer(0.05, gate.open.set).start()
+        await auntil(lambda: proxy.pending == 2)
         task.cancel()
         await asyncio.wait({task})
 
     asyncio.run(main())
     asyncio.run(fence.aclose())
     assert isinstance(world.fence.prepare(world.request()), Replay)
-    assert ledger.count() == 1
+    assert (proxy.pending, ledger.count()) == (0, 1)
 
 
 def test_f17_a_cancelled_waiter_stops_polling_and_the_next_one_goes_on(world: World, proxy: Proxy) -> None:
@@ -228,6 +244,7 @@ def test_f17_a_cancelled_waiter_stops_polling_and_the_next_one_goes_on(world: Wo
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
+        await auntil(lambda: fence._memory.room.waits(world.request().intent_key) == 1)
         await asyncio.to_thread(world.fence.commit, prepared, "done")
         return await second
 
@@ -257,16 +274,15 @@ def tool():
     return "done"
 
 if how == "record":
-    # The signal comes when the database has the commit, and has not answered yet.
+    # The signal comes when the tool has returned, and the database does not know it yet.
     from effectfence_pg.transactions import Executor
     called = []
     original = Executor.__call__
     def execute(self, operation):
-        row = original(self, operation)
         if operation.name == "commit" and not called:
             called.append(1)
             os.kill(os.getpid(), signal.SIGTERM)
-        return row
+        return original(self, operation)
     Executor.__call__ = execute
 try:
     fence.run(request, tool)

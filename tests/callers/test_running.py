@@ -109,7 +109,7 @@ def test_every_attempt_of_an_intent_has_the_same_key_and_a_higher_number(world: 
 
 
 def test_keys_of_different_intents_and_tenants_differ(world: World) -> None:
-    from effectfence_pg.current import idempotency_key
+    from effectfence_pg.running.current import idempotency_key
 
     keys = {idempotency_key(*names) for names in [("a", "b:c"), ("a:b", "c"), ("a", "b"), ("b", "a")]}
     assert len(keys) == 4

@@ -17,6 +17,7 @@ from effectfence_pg import DomainRace, EffectCert, Fence, FenceConfig, FenceErro
 from tests.support.proxy import Cut, Proxy
 from tests.support.racing import Race, await_waiting, claim_gate
 from tests.support.rows import all_of, one
+from tests.support.speculation import UNDO, ran
 from tests.support.world import World
 
 Call = Callable[[Fence], Any]
@@ -144,13 +145,43 @@ def sweep(world: World) -> Call:
     return lambda fence: fence.sweep() >= 0
 
 
+def promotion_of_a_branch(world: World) -> Call:
+    ran(world, "base", branch="other")
+    ran(world, "below", observes=["base"])
+    world.fence.promote(branch="other")
+    ran(world, "charge:1", branch="plan", observes=["below"])
+    return lambda fence: fence.promote(branch="plan")
+
+
+def promotion_of_an_intent(world: World) -> Call:
+    ran(world, "base", branch="plan")
+    ran(world, "middle", observes=["base"])
+    ran(world, "charge:1", observes=["middle"])
+    world.fence.promote(branch="plan")
+    return lambda fence: fence.promote(intent="charge:1")
+
+
+def promotion_over_a_dead_member(world: World) -> Call:
+    ran(world, "charge:1", branch="plan", compensation=UNDO)
+    ran(world, "top", observes=["charge:1"])
+    world.fence.abort(world.admit("dead", branch="plan"), "it went wrong")
+    # Who had decided it was dead before and is aborted by now: that is not told twice.
+    return lambda fence: fence.reconcile_branch("plan").effects
+
+
+def commit_over_a_rollback(world: World) -> Call:
+    prepared = world.put("aborted_in_flight", compensation=UNDO)
+    return lambda fence: fence.commit(prepared, {"receipt": 7})
+
+
 CASES: tuple[Case, ...] = (
     *(admission, admission_that_rests_on_something, admission_after_a_release, takeover),
     *(refusal_that_fences_an_expired_lease, commit, commit_that_rests_on_something, commit_that_is_held),
     *(commit_of_a_stale_read_set, late_completion, late_evidence_of_a_released_attempt),
     *(late_evidence_of_a_replaced_attempt, abort, abort_without_effect, abort_with_dependents),
     *(reconcile_happened, reconcile_did_not_happen, reconcile_compensated, reconcile_of_an_expired_lease),
-    *(reserve, reserve_the_first_number, sweep),
+    *(reserve, reserve_the_first_number, sweep, promotion_of_a_branch, promotion_of_an_intent),
+    *(promotion_over_a_dead_member, commit_over_a_rollback),
 )
 TWO_TRANSACTIONS = (
     admission_after_a_release,

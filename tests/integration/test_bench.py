@@ -14,7 +14,7 @@ from tests.support.servers import Databases, libpq_url
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOBODY_LISTENS = "postgresql://somebody:secret@127.0.0.1:1/nothing"
-GROUPS = ["core", "threads", "storm", "wal", "run"]
+GROUPS = ["core", "threads", "storm", "wal", "run", "closure", "audit"]
 
 
 @pytest.fixture
@@ -45,6 +45,10 @@ def test_every_group_gives_its_figures_as_one_json_object(
         storm_processes=1,
         storm_threads=3,
         equal_rounds=2,
+        closure_members=20,
+        closure_checks=1,
+        audited_certificates=40,
+        chain_effects=20,
     )
     assert bench.run(GROUPS, tiny, databases.admin_url, json=True) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -62,10 +66,15 @@ def test_every_group_gives_its_figures_as_one_json_object(
     for kind in ("sync", "async"):
         equal = results["run", f"20 equal calls from 4 processes, {kind}: rounds with one execution", "on"]
         assert (equal["value"], equal["executions"]) == (2, 2)
+    assert results["closure", "commit, 20 committed below", "on"]["floor"] == "commit, no history"
+    assert results["closure", "commit check, 20 live members", "on"]["ratio_to_edges_alone"] > 0
+    assert results["closure", "promote 2 to 20: slope", "on"]["target"] == "<= 1.1"
+    assert results["audit", "lineage: depth", "on"]["target"] == "<= 3.0"
+    assert results["audit", "verify in SQL", "on"]["per_second"] > 0
     for one in results.values():
         if one["unit"] == "us":
             assert one["median_us"] > 0
-            assert one["group"] == "run" or one["client_cpu_us"] > 0
+            assert one["group"] in {"closure", "run"} or one["client_cpu_us"] > 0
         if one["group"] == "core":
             assert (one["ratio"] is None) == (one["floor"] is None) == one["name"].startswith("floor")
         if one["group"] == "wal":

@@ -52,6 +52,22 @@ def test_the_incident_takes_the_deployment_back_with_what_it_rested_on(migrated_
     assert shown[2] == "{'X': 0}"
 
 
+def test_a_decorated_function_charges_once(migrated_database: str) -> None:
+    first, again = run(example("tool"), migrated_database), run(example("tool"), migrated_database)
+    assert first.splitlines()[0] == "charging 7"
+    assert "charging" not in again
+    assert first.splitlines()[1:] == again.splitlines() == [first.splitlines()[1]] * 2
+    assert "ch_7" in again
+
+
+def test_a_decorated_coroutine_is_not_sent_again_while_nobody_knows(migrated_database: str) -> None:
+    said = run(example("async tool"), migrated_database).splitlines()
+    assert said[:2] == ["sending 7", "timed out"]
+    assert said[2].startswith("[intent_failed] ")
+    assert "Do not retry" in said[2]
+    assert len(said) == 3
+
+
 def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
     migrated_database: str, tmp_path: Path
 ) -> None:

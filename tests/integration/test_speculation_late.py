@@ -81,6 +81,22 @@ def test_a_read_set_grown_late_is_checked_at_commit(world: World) -> None:
         assert refused.value.effect_ran
 
 
+def test_the_own_domain_read_late_holds_until_somebody_moves_it_again(world: World) -> None:
+    """Its own number is older than what it saw there, and is no reason to call that stale."""
+    for intent, moves in (("holds", False), ("stale", True)):
+        prepared = world.admit(intent, domain=f"stock:{intent}")
+        world.commit(f"neighbour of {intent}", domain=f"stock:{intent}")
+        seen = world.fence.observe_late(prepared, (ReadSetEntry(domain=f"stock:{intent}", seq=2),))
+        if moves:
+            world.commit(f"another of {intent}", domain=f"stock:{intent}")
+            for _ in range(2):
+                with pytest.raises(ReadSetStale) as refused:
+                    world.fence.commit(seen, "done")
+                assert [(entry.seq, entry.live >= 3) for entry in refused.value.entries] == [(2, True)]
+        else:
+            assert isinstance(world.fence.commit(seen, "done"), EffectCert)
+
+
 def test_an_older_ticket_still_commits_all_that_was_observed(world: World) -> None:
     world.commit("restock", domain="stock")
     prepared = world.admit("late")

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from effectfence_pg import ClosureAborted, ClosurePending, EffectCert, FenceConfig, FenceError, Held, InvalidRequest
-from tests.support.speculation import broken, decided, ran, states
+from tests.support.speculation import UNDO, broken, decided, ran, states
 from tests.support.world import World
 
 PATIENCE = 20.0
@@ -79,12 +79,17 @@ def test_with_nothing_undecided_every_mode_commits(world: World, mode: str) -> N
 @pytest.mark.parametrize("mode", MODES)
 def test_over_a_rollback_no_mode_commits(world: World, mode: str) -> None:
     base = ran(world, "base", branch="plan")
-    prepared = world.admit("mine", observes=["base"])
+    prepared = world.admit("mine", observes=["base"], compensation=UNDO)
     world.fence.abort(base, "contradicted")
     with pytest.raises(ClosureAborted) as refused:
         world.fence.commit(prepared, "it did run", closure=mode, timeout_seconds=PATIENCE)
+    # It fell in flight, with nothing to undo; now it is known to have run.
+    [fallen] = refused.value.effects
+    assert (fallen.intent, fallen.due, fallen.compensation.tool) == ("mine", True, UNDO["tool"])
     assert [(b.intent, b.state) for b in refused.value.blockers] == [("base", "aborted")]
     assert kept(world, "mine") == ("aborted", False, "it did run")
+    assert world.fence.compensate(refused.value.effects, lambda _: "refunded", agent="undoer")
+    assert world.state("mine") == "released"
 
 
 def test_require_asks_for_the_commit_and_hold_does_not(world: World) -> None:

@@ -100,6 +100,9 @@ def test_a_dead_member_aborts_the_whole_branch_and_its_dependents(world: World, 
     with pytest.raises(ClosureAborted) as error:
         world.fence.promote(branch="plan", actor="olga")
     assert [(b.intent, b.state) for b in error.value.blockers] == [("bad", dead)]
+    fell = {(e.intent, e.state, e.due) for e in error.value.effects} - {("bad", "failed", False)}
+    assert fell == {("running", "in_flight", False), ("outside", "executed", True), ("good", "executed", True)}
+    assert error.value.facts()["effects"][0]["attempt"] == 1
     assert set(states(world, "good", "bad", "outside", "running").values()) == {"aborted"}
     assert world.effect("running")["lease_expires_at"] == running.lease_expires_at
     assert world.history("good")[-1][2:] == ("aborted", "closure_dead", "olga")

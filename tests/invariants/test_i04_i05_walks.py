@@ -47,7 +47,8 @@ JOIN effectfence.intents i USING (namespace, intent_key)
 WHERE namespace = :n AND e.attempt < i.attempt AND e.state NOT IN ('released', 'superseded')
 UNION ALL
 SELECT 'its certificate does not hold', a.intent FROM effectfence.certificate_audit a
-WHERE namespace = :n AND NOT (hash_holds AND columns_hold AND parent_holds AND edges_hold AND clock_holds)
+WHERE namespace = :n AND NOT (hash_holds AND columns_hold AND parent_holds AND edges_hold AND clock_holds
+  AND closure_holds AND record_holds)
 UNION ALL
 SELECT 'its transitions do not lead to its state', intent FROM (
   SELECT e.intent, e.state, from_state, to_state, lag(to_state) OVER w AS before, lead(to_state) OVER w AS after

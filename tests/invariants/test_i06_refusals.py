@@ -11,15 +11,14 @@ import sqlalchemy as sa
 import effectfence_pg
 from effectfence_pg import Fence, FenceConfig, FenceError, FenceRepository
 from effectfence_pg import errors as refusals
+from tests.support.speculation import ran
 from tests.support.world import World
 
 Case = Callable[[World], Callable[[], object]]
 CASES: dict[str, list[Case]] = {}
 
-NOT_RAISED_YET = {"branch_decided", "unknown_branch", "closure_too_large"}
-"""They belong to branches and promotion."""
-
 OF_THE_DATABASE = {
+    "permission_denied",
     "database_unavailable",
     "database_encoding_error",
     "schema_version_error",
@@ -191,10 +190,70 @@ def happened(world: World) -> Callable[[], object]:
     return lambda: world.fence.reconcile("charge:1", attempt=1, outcome="happened", result=1, evidence=1, operator="o")
 
 
+@case("closure_aborted")
+def again_with_what_fell(world: World) -> Callable[[], object]:
+    prepared = world.put("aborted_in_flight")
+    with pytest.raises(refusals.ClosureAborted):
+        world.fence.commit(prepared, "done")
+    return lambda: world.fence.commit(prepared, "done")
+
+
+@case("branch_decided")
+def _(world: World) -> Callable[[], object]:
+    ran(world, "first", branch="plan")
+    world.fence.promote(branch="plan")
+    return asks(world, "second", branch="plan")
+
+
+@case("branch_decided")
+def too_late_to_abort(world: World) -> Callable[[], object]:
+    ran(world, "first", branch="plan")
+    world.fence.promote(branch="plan")
+    return lambda: world.fence.abort_branch("plan", "contradicted")
+
+
+@case("unknown_branch")
+def _(world: World) -> Callable[[], object]:
+    return lambda: world.fence.promote(branch="nobody's")
+
+
+@case("unknown_branch")
+def nobodys(world: World) -> Callable[[], object]:
+    return lambda: world.fence.abort_branch("nobody's", "contradicted")
+
+
+def three_deep(world: World) -> Fence:
+    """A fence that walks two members and no more, above which there are three."""
+    for intent, observes in (("a", ()), ("b", ("a",)), ("c", ("b",))):
+        ran(world, intent, branch="plan", observes=observes)
+    return Fence(world.engine, namespace=world.namespace, config=FenceConfig(max_closure_members=2))
+
+
+@case("closure_too_large")
+def _(world: World) -> Callable[[], object]:
+    fence = three_deep(world)
+    return lambda: fence.promote(branch="plan")
+
+
+@case("closure_too_large")
+def of_a_commit(world: World) -> Callable[[], object]:
+    fence = three_deep(world)
+    prepared = world.admit(observes=["c"])
+    with pytest.raises(refusals.ClosureTooLarge):
+        fence.commit(prepared, "done")
+    return lambda: fence.commit(prepared, "done")
+
+
 @case("result_not_recordable")
 def _(world: World) -> Callable[[], object]:
     prepared = world.admit()
     return lambda: world.fence.commit(prepared, float("nan"))
+
+
+@case("result_not_replayable")
+def _(world: World) -> Callable[[], object]:
+    world.fence.run(world.request(), lambda: float("nan"))
+    return lambda: world.fence.run(world.request(), lambda: pytest.fail("it ran again"))
 
 
 @case("attempt_mismatch")
@@ -234,7 +293,7 @@ def test_every_class_of_refusal_has_its_case() -> None:
     classes = {kind.code for kind in named if isinstance(kind, type) and issubclass(kind, FenceError)} - {
         FenceError.code
     }
-    assert set(CASES) | NOT_RAISED_YET | OF_THE_DATABASE == classes
+    assert set(CASES) | OF_THE_DATABASE == classes
 
 
 def test_a_call_that_gives_up_retrying_leaves_every_row_as_it_was(migrated_database: str) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from effectfence_pg import migrate
 from effectfence_pg.sql import ddl
-from effectfence_pg.sql.tables import metadata
+from effectfence_pg.sql.tables import SCHEMA_VERSION, metadata
 from tests.support.catalogue import QUERIES, catalogue
 from tests.support.servers import Databases
 
@@ -75,7 +75,7 @@ def test_the_version_is_kept_in_our_own_schema(migrated: sa.Engine) -> None:
             sa.text("SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'alembic_version'")
         )
         assert places.all() == ["effectfence"]
-        assert migrate.current(connection) == "0001"
+        assert migrate.current(connection) == SCHEMA_VERSION
 
 
 def test_going_down_and_up_again_makes_the_same(
@@ -97,7 +97,7 @@ def test_an_upgrade_in_the_callers_transaction_is_the_callers_to_commit(fresh_da
     engine = sa.create_engine(fresh_database, poolclass=sa.NullPool)
     with engine.connect() as connection:
         migrate.upgrade(connection)
-        assert migrate.current(connection) == "0001"
+        assert migrate.current(connection) == SCHEMA_VERSION
         connection.rollback()
         assert migrate.current(connection) is None
         assert connection.scalar(sa.text("SELECT to_regnamespace('effectfence')")) is None

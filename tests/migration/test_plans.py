@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -11,17 +12,23 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from effectfence_pg import FenceRepository, PreparedEffect
+from effectfence_pg.binding import compiled
 from effectfence_pg.calls import Calls
 from effectfence_pg.pipelining import BY_KEY
 from effectfence_pg.protocol.admission import Replace
 from effectfence_pg.sql import speculation, verbs
+from effectfence_pg.sql.gates import SETTLED_BEFORE
 from effectfence_pg.sql.operation import Operation
-from effectfence_pg.transactions import compiled
+from effectfence_pg.sql.renewal import renew_all
 from tests.support.rows import all_of
 from tests.support.servers import Databases, libpq_url
+from tests.support.speculation import ran
 from tests.support.world import World
 
 INTENTS = 3_000
+JIT_ABOVE_COST = 100_000
+"""The server's default."""
+
 NAMESPACE = "tenant"
 
 FILL = """
@@ -77,13 +84,16 @@ def operations(world: World) -> dict[str, Operation[Any]]:
     return {
         **{name: verbs.prepare(call) for name, call in prepared.items()},
         "prepare of a known intent": verbs.prepare(prepared["prepare plain"], known=True),
+        "replay": verbs.replay(prepared["prepare plain"]),
         "prepare reopened": verbs._replace(prepared["prepare resting"], Replace(1, takeover=False)),
         "prepare taken over": verbs._replace(prepared["prepare resting"], Replace(1, takeover=True)),
         "prepare held": verbs._held(prepared["prepare plain"]),
         "commit plain": verbs.commit(ticket, "1", asked=True, member_limit=1000),
-        "commit decided": verbs.commit(observing, "1", asked=True, member_limit=1000),
+        "commit rested": verbs.commit(observing, "1", asked=True, member_limit=1000),
+        "commit decided": verbs.commit(observing, "1", asked=False, member_limit=1000),
         "abort": verbs.abort(ticket, "no", no_effect=False),
         "renew": verbs.renew(ticket),
+        "renew all": renew_all(world.namespace, [ticket, observing]),
         "fence": verbs.fence_expired(world.namespace, [world.request().intent_key], [1]),
         "reconcile": calls.reconcile("charge:9", attempt=1, **judgement),
         "observe": calls.observe(("of:1", "of:2")),
@@ -99,17 +109,23 @@ def operations(world: World) -> dict[str, Operation[Any]]:
     }
 
 
+CLAIM = "prepare plain"
+"""It writes, and reads nothing itself: what is on record is read by a function, where the claim comes back empty."""
+
 NAMES = (
     "prepare plain",
     "prepare resting",
     "prepare of a known intent",
+    "replay",
     "prepare reopened",
     "prepare taken over",
     "prepare held",
     "commit plain",
+    "commit rested",
     "commit decided",
     "abort",
     "renew",
+    "renew all",
     "fence",
     "reconcile",
     "observe",
@@ -129,7 +145,7 @@ def scans(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """How each table of ours is read, at every level of a plan that can run."""
     if plan.get("One-Time Filter") == "false":
         return
-    if plan.get("Schema") == "effectfence" and "Scan" in plan["Node Type"]:
+    if plan.get("Schema") == "effectfence" and "Relation Name" in plan and "Scan" in plan["Node Type"]:
         yield plan["Node Type"], plan["Relation Name"]
     for below in plan.get("Plans", ()):
         yield from scans(below)
@@ -137,14 +153,14 @@ def scans(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def explained(engine: sa.Engine, operation: Operation[Any], mode: str) -> dict[str, Any]:
     """The plan of a prepared statement, with or without a look at its parameters."""
-    text, binders = compiled(operation.statement)
-    values = [sql.Literal(operation.parameters[name]) for name, _ in binders]
+    known = compiled(operation.statement)
+    values = [sql.Literal(operation.parameters[name]) for name in known.names]
     url = engine.url.render_as_string(hide_password=False)
     with psycopg.connect(libpq_url(url)) as connection:
         connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
         if operation.many:
             connection.execute(BY_KEY)
-        connection.execute(b"PREPARE hot AS " + text)
+        connection.execute(b"PREPARE hot AS " + known.text)
         arguments = sql.SQL(", ").join(values)
         explain = sql.SQL("EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE hot ({})").format(arguments)
         [[plan]] = connection.execute(explain).fetchone()
@@ -158,8 +174,19 @@ def test_a_hot_statement_never_reads_a_whole_table(full: sa.Engine, name: str) -
     operation = operations(World(full, NAMESPACE))[name]
     for mode in ("custom", "generic"):
         found = list(scans(explained(full, operation, mode)))
-        assert found, "a plan without a table of ours proves nothing"
+        assert found or name == CLAIM, "a plan without a table of ours proves nothing"
         assert [scan for scan in found if scan[0] == "Seq Scan"] == []
+
+
+def test_the_settled_number_of_a_domain_is_found_by_an_index(full: sa.Engine) -> None:
+    """The other function, `on_record`, holds the statement that a known intent is looked up with."""
+    with psycopg.connect(libpq_url(full.url.render_as_string(hide_password=False))) as connection:
+        for mode in ("custom", "generic"):
+            connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
+            connection.execute(f"PREPARE settled (text, bytea, bigint) AS {SETTLED_BEFORE}")
+            [[plan]] = connection.execute("EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE settled ('t', '', 0)").fetchone()
+            assert list(scans(plan["Plan"])) == [("Index Scan", "effects")]
+            connection.execute("DEALLOCATE settled")
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +214,37 @@ def test_a_statement_that_is_planned_before_there_are_rows_reads_no_more_than_it
     plan = explained(young, operations(World(full, NAMESPACE))[name], "generic")
     assert [scan for scan in scans(plan) if scan[0] == "Seq Scan"] == []
     assert [found for found in conditions(plan) if "_key" not in found[1] and "hash" not in found[1]] == []
+
+
+@pytest.fixture(scope="module")
+def crowded(databases: Databases, template_database: str) -> Iterator[sa.Engine]:
+    """A database of a thousand tenants that have the same few intents, domains and branches."""
+    url = databases.create(template_database)
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    world = World(engine, "model")
+    world.commit("one")
+    ran(world, "two", branch="plan", domain="of:one")
+    ran(world, "three", observes=["one", "two"])
+    copy = (
+        "INSERT INTO effectfence.{0} SELECT (jsonb_populate_record(t, jsonb_build_object('namespace', 'tenant:' || n))).* "
+        "FROM effectfence.{0} t, generate_series(1, 1000) AS n"
+    )
+    with psycopg.connect(libpq_url(url), autocommit=True) as connection:
+        for table in ("domains", "intents", "branches", "effects", "edges", "transitions", "certificates"):
+            connection.execute(sql.SQL(copy).format(sql.Identifier(table)))
+        connection.execute("ANALYZE")
+    yield engine
+    databases.drop(url)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_among_many_small_tenants_is_not_taken_for_one_that_is_worth_compiling(
+    full: sa.Engine, crowded: sa.Engine, name: str
+) -> None:
+    """In the caller's transaction nothing tells the server not to: it would compile for seconds what runs for milliseconds."""
+    operation = operations(World(full, NAMESPACE))[name]
+    cost = explained(crowded, replace(operation, many=False), "generic")["Total Cost"]
+    assert cost < JIT_ABOVE_COST
 
 
 def test_every_operation_is_listed(full: sa.Engine) -> None:

@@ -22,6 +22,7 @@ from effectfence_pg import (
     SchemaVersionError,
     migrate,
 )
+from effectfence_pg.sql.tables import SCHEMA_VERSION
 from tests.support.rows import change, one
 from tests.support.servers import Databases
 from tests.support.world import World
@@ -45,7 +46,7 @@ def test_a_database_that_was_never_migrated_is_named_with_the_command(fresh_data
             with pytest.raises(SchemaVersionError) as refused:
                 act()
             error = refused.value
-            assert (error.found, error.expected) == (None, "0001")
+            assert (error.found, error.expected) == (None, SCHEMA_VERSION)
             assert error.command == "alembic upgrade effectfence@head"
             assert error.command in str(error)
         migrate.upgrade(fresh_database)
@@ -63,7 +64,7 @@ def test_a_database_that_was_taken_back_is_named_again(migrated_database: str) -
 
 @pytest.mark.parametrize(
     ("found", "command"),
-    [("0000", "alembic upgrade effectfence@head"), ("0002", "pip install --upgrade effectfence-pg")],
+    [("0000", "alembic upgrade effectfence@head"), ("9999", "pip install --upgrade effectfence-pg")],
 )
 def test_an_older_or_newer_database_is_named_with_the_command_that_mends_it(
     migrated_database: str, found: str, command: str
@@ -74,7 +75,7 @@ def test_an_older_or_newer_database_is_named_with_the_command_that_mends_it(
     for act in verbs(world.fence):
         with pytest.raises(SchemaVersionError) as refused:
             act()
-        assert (refused.value.found, refused.value.expected, refused.value.command) == (found, "0001", command)
+        assert (refused.value.found, refused.value.expected, refused.value.command) == (found, SCHEMA_VERSION, command)
     assert all(rows == [] for rows in world.rows().values())
 
 

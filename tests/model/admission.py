@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.model.draft import Draft, on
+from tests.model.draft import Draft, Own, on
 from tests.model.rules import RULES, Rules
 from tests.model.state import (
     ABORTED,
@@ -42,11 +42,11 @@ def prepare(state: State, request: Request, rules: Rules = RULES) -> Answer:
     refused = (
         _intent_gate(draft, request, prior)
         or _branch_and_parent_gate(draft, request)
-        or _read_set_gate(draft, request, entries)
+        or _read_set_gate(draft, request, entries, Own(request.intent))
     )
     if refused is not None:
         return draft.answer(refused)
-    observed = _observed(draft, request.intent, entries, request.observes)
+    observed = _observed(draft, Own(request.intent), entries, request.observes)
     if request.parent is not None:
         observed.append(draft.effects[request.parent])
     reads = tuple((domain, seq) for domain, seq, _ in entries)
@@ -93,10 +93,11 @@ def observe_late(
     moved = tuple((domain, known[domain], seq) for domain, seq, _ in entries if known.get(domain, seq) != seq)
     added = tuple(entry for entry in entries if entry[0] not in known)
     request = Request(mine.intent, mine.domain, entries=entries, observes=intents)
-    refused = on("read_set_stale", mine, moved=moved) if moved else _read_set_gate(draft, request, entries)
+    own = Own(mine.intent, mine.undoes, mine.target)
+    refused = on("read_set_stale", mine, moved=moved) if moved else _read_set_gate(draft, request, entries, own)
     if refused is not None:
         return draft.answer(refused)
-    observed = _observed(draft, mine.intent, entries, intents)
+    observed = _observed(draft, own, entries, intents)
     draft.put(
         mine._replace(
             reads=mine.reads + tuple((domain, seq) for domain, seq, _ in added),
@@ -157,14 +158,13 @@ def _branch_and_parent_gate(draft: Draft, request: Request) -> Verdict | None:
 
 def _target_gate(draft: Draft, target: Effect) -> Verdict | None:
     """Only a fenced attempt is undone, and only when its tool cannot be running any more."""
-    if target.state not in FENCED or draft.current(target.intent) is not target:
-        return on("not_reconcilable", target)
-    if target.lease == LIVE:
+    current = draft.current(target.intent) is target
+    if current and target.lease == LIVE:
         return on("intent_in_flight", target)
-    return None
+    return None if current and target.state in FENCED else on("not_reconcilable", target)
 
 
-def _read_set_gate(draft: Draft, request: Request, entries: Entries) -> Verdict | None:
+def _read_set_gate(draft: Draft, request: Request, entries: Entries, own: Own) -> Verdict | None:
     """Gate 3, and the refusals of gate 4: everything that moved at once, then what is not settled."""
     moved = tuple((domain, seq, draft.live(domain)) for domain, seq, _ in entries if draft.live(domain) != seq)
     raced = request.expected_seq not in (None, draft.live(request.domain))
@@ -172,7 +172,7 @@ def _read_set_gate(draft: Draft, request: Request, entries: Entries) -> Verdict 
         return Verdict("read_set_stale", moved=moved)
     if raced:
         return Verdict("domain_race", moved=moved)
-    doubted = [e for domain, _, _ in entries for e in draft.unsettling(domain, request.intent)]
+    doubted = [e for domain, _, _ in entries for e in draft.unsettling(domain, own)]
     unsettled = not all(settled for _, _, settled in entries) and draft.rules.unsettled_stays_unsettled
     if doubted or unsettled:
         return Verdict("read_set_unsettled", blockers=named(doubted))
@@ -188,11 +188,11 @@ def _observes_gate(draft: Draft, intents: tuple[str, ...]) -> Verdict | None:
     return Verdict("read_set_unsettled", blockers=named(unfit)) if unfit else None
 
 
-def _observed(draft: Draft, intent: str, entries: Entries, intents: tuple[str, ...]) -> list[Effect]:
+def _observed(draft: Draft, own: Own, entries: Entries, intents: tuple[str, ...]) -> list[Effect]:
     """Everything that gets an edge: of each read domain the executed effects and the newest committed one."""
     found = [draft.current(name) for name in intents]
     for domain, _, _ in entries:
-        others = [e for e in draft.effects.values() if e.domain == domain and (e.intent, e.undoes) != (intent, 0)]
+        others = [e for e in draft.effects.values() if e.domain == domain and not own.has(e)]
         found += [e for e in others if e.state == EXECUTED]
         committed = [e for e in others if e.state == COMMITTED]
         if committed:

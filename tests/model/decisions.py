@@ -127,10 +127,12 @@ def abort_branch(state: State, branch: str, *, actor: str = OPERATOR, rules: Rul
     return draft.answer(Verdict("aborted", state=ABORTED))
 
 
-def abort_intent(state: State, intent: str, attempt: int, *, actor: str = OPERATOR, rules: Rules = RULES) -> Answer:
+def abort_intent(
+    state: State, intent: str, attempt: int, *, undoes: int = 0, actor: str = OPERATOR, rules: Rules = RULES
+) -> Answer:
     """Roll back one attempt, and what rests on it, without its ticket."""
     draft = Draft(state, rules)
-    mine = draft.current(intent)
+    mine = draft.current(intent, undoes)
     if mine is None or not rules.rollback_without_ticket:
         return draft.answer(Verdict("unknown_intent"))
     if mine.attempt != attempt:

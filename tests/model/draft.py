@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.model.state import (
     ABORTED,
@@ -27,6 +27,17 @@ from tests.model.state import (
 
 if TYPE_CHECKING:
     from tests.model.rules import Rules
+
+
+class Own(NamedTuple):
+    """The intent that looks at a domain: its own attempts and what it undoes are no news to it."""
+
+    intent: str
+    undoes: int = 0
+    target: Key | None = None
+
+    def has(self, effect: Effect) -> bool:
+        return effect[:2] == self[:2] or effect[:3] == self.target
 
 
 class Draft:
@@ -63,13 +74,9 @@ class Draft:
     def live(self, domain: str) -> int:
         return self.domains.get(domain, 0)
 
-    def unsettling(self, domain: str, intent: str) -> list[Effect]:
-        """The effects, other than the intent's own, that unsettle a domain."""
-        return [
-            e
-            for e in self.effects.values()
-            if e.domain == domain and e.state in UNSETTLED and (e.intent, e.undoes) != (intent, 0)
-        ]
+    def unsettling(self, domain: str, own: Own) -> list[Effect]:
+        """The effects, other than the intent's own and what it undoes, that unsettle a domain."""
+        return [e for e in self.effects.values() if e.domain == domain and e.state in UNSETTLED and not own.has(e)]
 
     def closure(self, effect: Effect) -> list[Effect]:
         """What the effect rests on, not itself; what is committed is a member, its own past is not."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.model.completion import expire
+from tests.model.reading import seen_number
 from tests.model.rules import Rules
 from tests.model.state import Key, Verdict
-from tests.model.world import Look, Plan, Situation, run_tool, seen_number, undo
+from tests.model.world import Look, Plan, Situation, run_tool, undo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

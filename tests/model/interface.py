@@ -17,6 +17,7 @@ from tests.model.admission import observe_late, prepare, prepare_compensation
 from tests.model.completion import abort, commit, expire, renew, sweep
 from tests.model.decisions import abort_branch, abort_intent, promote, reconcile_branch, settle
 from tests.model.outcomes import reconcile
+from tests.model.reading import reserve, seen_number
 from tests.model.state import COMMITTED, Key, Move, State, Verdict
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ VERBS: dict[str, Callable[..., tuple[State, Verdict]]] = {
     "abort_branch": abort_branch,
     "abort_intent": abort_intent,
     "reconcile": reconcile,
+    "reserve": reserve,
 }
 
 
@@ -87,6 +89,10 @@ class Model:
         self.state, verdict = VERBS[verb](self.state, *args, **facts)
         self.history += verdict.moves
         return verdict
+
+    def observe(self, domain: str) -> tuple[int, bool]:
+        """The number of a domain and whether it is settled."""
+        return seen_number(self.state, domain)
 
     def rows(self) -> Rows:
         return rows(self.state)

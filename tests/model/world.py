@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.model.rules import Rules
-from tests.model.state import ABORTED, FAILED, LIVE, UNSETTLED, Effect, Key, Request, State
+from tests.model.state import ABORTED, FAILED, LIVE, Effect, Key, Request, State
 
 Value = frozenset[tuple[str, int]]
 """What stands in a domain: (intent, attempt) of each effect, attempt 0 for tools that are idempotent downstream."""
@@ -109,11 +109,6 @@ class Plan(NamedTuple):
 def reader(plan: int) -> tuple[str, int, int]:
     """Who looks before an attempt exists; afterwards it is the attempt's key."""
     return "", 0, plan
-
-
-def seen_number(state: State, domain: str) -> tuple[int, bool]:
-    """What `observe` tells of a domain."""
-    return state.live(domain), not any(e.domain == domain and e.state in UNSETTLED for e in state.effects)
 
 
 def run_tool(world: World, effect: Effect, target: Effect | None, rules: Rules, *, fenced: bool) -> World:

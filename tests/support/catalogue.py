@@ -34,7 +34,11 @@ QUERIES = {
     f"WHERE {OURS} AND NOT t.tgisinternal ORDER BY 1, 2",
     "views": "SELECT c.relname, pg_get_viewdef(c.oid) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     f"WHERE {OURS} AND c.relkind = 'v' ORDER BY 1",
-    "others": "SELECT t.typname, t.typtype FROM pg_type t JOIN pg_namespace s ON s.oid = t.typnamespace "
+    "policies": "SELECT tablename, policyname, permissive, roles::text, cmd, qual, with_check FROM pg_policies "
+    "WHERE schemaname = 'effectfence' ORDER BY 1, 2",
+    "others": "SELECT t.typname, t.typtype, format_type(t.typbasetype, t.typtypmod), t.typcollation, t.typnotnull, "
+    "t.typdefault, t.typacl::text, (SELECT array_agg(k.conname || ' ' || pg_get_constraintdef(k.oid) ORDER BY k.conname) "
+    "FROM pg_constraint k WHERE k.contypid = t.oid) FROM pg_type t JOIN pg_namespace s ON s.oid = t.typnamespace "
     "LEFT JOIN pg_class c ON c.oid = t.typrelid WHERE s.nspname = 'effectfence' AND t.typcategory <> 'A' "
     "AND coalesce(c.relname, '') <> 'alembic_version' ORDER BY 1",
     "defaults": "SELECT d.defaclobjtype, d.defaclacl::text FROM pg_default_acl d ORDER BY 1",

@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from effectfence_pg import Fence, FenceError, Fresh, PreparedEffect
 from tests.support.racing import Race
@@ -26,9 +26,26 @@ BRANCHES = (
     "SELECT branch FROM effectfence.branches WHERE namespace = :n AND state = 'open' ORDER BY opened_at DESC LIMIT 3"
 )
 
+STEPS = {
+    "prepare": 14,
+    "commit": 10,
+    "abort": 2,
+    "observe_late": 3,
+    "decide_branch": 1,
+    "promote": 1,
+    "abort_intent": 1,
+    "settle": 1,
+    "expire": 2,
+    "reconcile": 2,
+    "undo": 1,
+}
+"""What is done, and how often in relation."""
+
 
 class Turmoil:
     """One run: what was done, and what looked wrong."""
+
+    chances: ClassVar = STEPS
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
@@ -58,16 +75,19 @@ class Turmoil:
 
     def _work(self, number: int, steps: int) -> None:
         chance = random.Random(self.seed * 100 + number)
-        fence = Fence(self.world.engine, namespace=self.world.namespace)
+        fence = self._fence()
         for _ in range(steps):
             self._steps += 1
-            name = chance.choices(list(STEPS), list(STEPS.values()))[0]
+            name = chance.choices(list(self.chances), list(self.chances.values()))[0]
             try:
                 getattr(self, name)(fence, chance)
             except FenceError as error:
                 self.done[error.code] += 1
             else:
                 self.done[name] += 1
+
+    def _fence(self) -> Fence:
+        return Fence(self.world.engine, namespace=self.world.namespace)
 
     def prepare(self, fence: Fence, chance: random.Random) -> None:
         intent = f"i:{self._steps // 6 + chance.randrange(WIDTH)}"
@@ -116,14 +136,17 @@ class Turmoil:
 
     def expire(self, _: Fence, chance: random.Random) -> None:
         for intent, attempt in self._one(chance, "in_flight", "aborted"):
-            change(
-                self.world.engine,
-                "UPDATE effectfence.effects SET lease_expires_at = clock_timestamp() - interval '1 second' "
-                "WHERE namespace = :n AND intent = :i AND attempt = :a AND lease_expires_at IS NOT NULL",
-                n=self.world.namespace,
-                i=intent,
-                a=attempt,
-            )
+            self._expire(intent, attempt)
+
+    def _expire(self, intent: str, attempt: int) -> None:
+        change(
+            self.world.engine,
+            "UPDATE effectfence.effects SET lease_expires_at = clock_timestamp() - interval '1 second' "
+            "WHERE namespace = :n AND intent = :i AND attempt = :a AND lease_expires_at IS NOT NULL",
+            n=self.world.namespace,
+            i=intent,
+            a=attempt,
+        )
 
     def reconcile(self, fence: Fence, chance: random.Random) -> None:
         outcome = chance.choice(["happened", "did_not_happen", "compensated"])
@@ -153,19 +176,3 @@ class Turmoil:
 
     def _ticket(self, chance: random.Random) -> PreparedEffect:
         return chance.choice(self._tickets[-6:] or [self.world.admit(f"x:{chance.random()}")])
-
-
-STEPS = {
-    "prepare": 14,
-    "commit": 10,
-    "abort": 2,
-    "observe_late": 3,
-    "decide_branch": 1,
-    "promote": 1,
-    "abort_intent": 1,
-    "settle": 1,
-    "expire": 2,
-    "reconcile": 2,
-    "undo": 1,
-}
-"""What is done, and how often in relation."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from effectfence_pg.proof import NEVER_SENT, Kind, classify, judge, never_sent
+from effectfence_pg.running.proof import NEVER_SENT, Kind, classify, judge, never_sent
 from effectfence_pg.values import AbortEffect
 
 

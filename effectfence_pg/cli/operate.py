@@ -1,0 +1,167 @@
+"""``reconcile``, ``sweep``, ``settle`` and ``stats``: what operators decide, and the durable figures."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from effectfence_pg.audit.reading import one, reading, rows
+from effectfence_pg.cli.options import AnyNamespaceOption, NamespaceOption, reader_of
+from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, progress, reporting
+from effectfence_pg.cli.storm import usable_database
+from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.fence import Fence
+from effectfence_pg.sql import audit
+from effectfence_pg.values import Basis, FenceConfig, key_of
+
+_CONFIG = FenceConfig(pool_size=1, max_overflow=0, application_name="effectfence-operator")
+
+
+def reconcile(
+    intent: Annotated[str, typer.Argument(help="The intent.")],
+    *,
+    attempt: Annotated[int, typer.Option(min=1, help="The attempt that was judged; another current one is refused.")],
+    evidence: Annotated[str, typer.Option(help="How it is known: JSON, or plain words.")],
+    operator: Annotated[str | None, typer.Option(help="Who says so. Default: who is logged in here.")] = None,
+    happened: Annotated[str | None, typer.Option(metavar="JSON", help="It happened, and returned this.")] = None,
+    over: Annotated[
+        bool, typer.Option("--over", help="With --happened: although what it observed was rolled back.")
+    ] = False,
+    did_not_happen: Annotated[bool, typer.Option("--did-not-happen", help="Nothing happened.")] = False,
+    basis: Annotated[str | None, typer.Option(help="With --did-not-happen: holder-dead or fenced-downstream.")] = None,
+    compensated: Annotated[bool, typer.Option("--compensated", help="It happened and was undone.")] = False,
+    namespace: NamespaceOption = "default",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    database_url: DatabaseUrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Record what really happened to a fenced attempt. Shows what that unblocks, and asks on a terminal."""
+    outcomes = {"happened": happened is not None, "did_not_happen": did_not_happen, "compensated": compensated}
+    chosen = [name for name, given in outcomes.items() if given]
+    if len(chosen) != 1:
+        raise typer.BadParameter("give exactly one of --happened, --did-not-happen and --compensated")
+    [outcome] = chosen
+    with reporting(as_json):
+        result = _json(happened, "happened") if happened is not None else None
+        with usable_database(database_url) as url, Fence(url, namespace=namespace, config=_CONFIG) as fence:
+            status = fence.status(intent)
+            with reading(url) as reader:
+                parameters = {"namespace": namespace, "intent_key": key_of(intent), "attempt": attempt}
+                blocked = [row["intent"] for row in rows(reader, audit.BLOCKED, parameters, quiet=True)]
+            progress.print(
+                f"{intent} attempt {status.attempt} is {status.state} ({status.reason or 'no reason on record'}), held by "
+                f"{status.agent}; {outcome.replace('_', ' ')} unblocks {_unblocked(intent, outcome, blocked)}",
+                soft_wrap=True,
+                markup=False,
+            )
+            if not yes and not as_json and on_a_terminal() and not typer.confirm("Record it?", err=True):
+                raise typer.Exit(EXIT_NO)
+            after = fence.reconcile(
+                intent,
+                attempt=attempt,
+                outcome=outcome,
+                result=result,
+                evidence=_loose_json(evidence),
+                operator=operator or getpass.getuser(),
+                basis=None if basis is None else _basis(basis),
+                over=over,
+            )
+        facts = {
+            "namespace": namespace,
+            "intent": intent,
+            "attempt": after.attempt,
+            "before": status.state,
+            "state": after.state,
+            "certificate": after.certificate.hash if after.certificate else None,
+            "unblocks": blocked,
+        }
+        sealed = f", certificate {facts['certificate']}" if facts["certificate"] else ""
+        answer(as_json, facts, f"{intent} attempt {after.attempt} is {after.state}{sealed}")
+
+
+def on_a_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def _unblocked(intent: str, outcome: str, blocked: list[str]) -> str:
+    own = "a replay of its result" if outcome == "happened" else f"a new attempt of {intent}"
+    return f"{own}, readers of its domain" + (f", and {', '.join(blocked)}" if blocked else "")
+
+
+def _basis(given: str) -> str:
+    name = given.replace("-", "_")
+    if name not in {member.value for member in Basis}:
+        raise InvalidRequest(field="basis", reason="is none of holder-dead, fenced-downstream")
+    return name
+
+
+def _json(text: str, field: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(field=field, reason=f"is no JSON: {error}") from error
+
+
+def _loose_json(text: str) -> Any:
+    """Evidence is JSON when it reads as JSON, and words otherwise."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def sweep(
+    *,
+    namespace: NamespaceOption = "default",
+    database_url: DatabaseUrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fence every lease that ran out: its outcome is unknown until somebody reconciles it."""
+    with (
+        reporting(as_json),
+        usable_database(database_url) as url,
+        Fence(url, namespace=namespace, config=_CONFIG) as fence,
+    ):
+        fenced = fence.sweep()
+        answer(as_json, {"namespace": namespace, "fenced": fenced}, f"{fenced} expired leases were fenced")
+
+
+def settle(
+    *,
+    namespace: NamespaceOption = "default",
+    database_url: DatabaseUrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Do what callers may no longer be alive to do: commit, abort and fence what is decided by now."""
+    with (
+        reporting(as_json),
+        usable_database(database_url) as url,
+        Fence(url, namespace=namespace, config=_CONFIG) as fence,
+    ):
+        done = fence.settle()
+        facts = {"namespace": namespace, **done.model_dump()}
+        answer(as_json, facts, ", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+def stats(
+    *,
+    namespace: AnyNamespaceOption = None,
+    database_url: DatabaseUrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count what is on record: intents, attempts by state, and changes by cause."""
+    with reporting(as_json), reader_of(database_url) as reader:
+        parameters = {"namespace": namespace}
+        totals = one(reader, audit.TOTALS, parameters)
+        states = {row["state"]: row["count"] for row in rows(reader, audit.STATES, parameters)}
+        causes = {row["cause"]: row["count"] for row in rows(reader, audit.CAUSES, parameters)}
+        facts = {**totals, "attempts": sum(states.values()), "states": states, "causes": causes}
+        lines = [f"{name:<14} {facts[name]:>12,}" for name in ("intents", "attempts", "certificates", "domains")]
+        lines += ["", *(f"  {name:<28} {count:>12,}" for name, count in states.items())]
+        lines += ["", *(f"  {name:<28} {count:>12,}" for name, count in causes.items())]
+        answer(as_json, facts, "\n".join(lines))

@@ -1,0 +1,1 @@
+"""Real frameworks through the faults that their users reported."""

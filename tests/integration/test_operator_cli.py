@@ -1,0 +1,339 @@
+"""What the operator's and the auditor's commands promise: the answer, as text and as JSON, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner, Result
+
+from effectfence_pg import ClosureAborted
+from effectfence_pg.cli.app import app
+from effectfence_pg.rendering import FORMATS
+from effectfence_pg.settings import DATABASE_VARIABLE
+from tests.support.roles import url_as
+from tests.support.rows import all_of, change, one
+from tests.support.servers import Databases, libpq_url
+from tests.support.world import STATES, World
+
+DONE, NO, USAGE, DATABASE = 0, 1, 2, 3
+
+
+@pytest.fixture(scope="module")
+def shop(databases: Databases, template_database: str) -> Iterator[World]:
+    """A tenant with an effect in every state, and a lineage of three."""
+    url = databases.create(template_database)
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    world = World(engine, "shop")
+    for state in STATES:
+        world.put(state, state)
+    quote = world.commit("quote", domain="order:1")
+    plan = world.commit("plan", parent=quote.hash, domain="order:1")
+    world.commit("charge", read_set=world.fence.observe("order:1"), parent=plan.hash)
+    yield world
+    engine.dispose()
+    databases.drop(url)
+
+
+def run(world: World | str, *arguments: str, stdin: str | None = None) -> Result:
+    url = world if isinstance(world, str) else libpq_url(world.engine.url.render_as_string(hide_password=False))
+    return CliRunner().invoke(app, list(arguments), env={DATABASE_VARIABLE: url}, input=stdin)
+
+
+def facts(world: World | str, *arguments: str, status: int = DONE) -> Any:
+    done = run(world, *arguments, "--json")
+    assert done.exit_code == status, done.output
+    return json.loads(done.stdout)
+
+
+def test_intents_are_listed_page_by_page_each_once(shop: World) -> None:
+    listed: list[str] = []
+    after: list[str] = []
+    while True:
+        page = facts(shop, "intents", "list", "-n", "shop", "--limit", "4", *after)
+        listed += [row["intent"] for row in page["intents"]]
+        if page["next"] is None:
+            break
+        after = ["--after", page["next"]]
+    stored = all_of(shop.engine, "SELECT intent FROM effectfence.intents WHERE namespace = 'shop'")
+    assert sorted(listed) == sorted(stored)
+
+
+def test_intents_are_listed_by_state_agent_and_domain(shop: World) -> None:
+    failed = facts(shop, "intents", "list", "-n", "shop", "--state", "failed", "--state", "released")
+    assert {row["state"] for row in failed["intents"]} == {"failed", "released"}
+    assert facts(shop, "intents", "list", "-n", "shop", "--agent", "nobody")["intents"] == []
+    domain = facts(shop, "intents", "list", "-n", "shop", "--domain", "order:1", "--limit", "1")
+    assert [(row["intent"], row["seq"]) for row in domain["intents"]] == [("plan", 2)]
+    below = facts(shop, "intents", "list", "-n", "shop", "--domain", "order:1", "--after", domain["next"])
+    assert [row["intent"] for row in below["intents"]] == ["quote"]
+    assert "go on with" in run(shop, "intents", "list", "-n", "shop", "--limit", "2").stdout
+
+
+def test_an_intent_is_shown_with_attempts_and_history(shop: World) -> None:
+    shown = facts(shop, "intents", "show", "superseded", "-n", "shop")
+    assert [attempt["state"] for attempt in shown["attempts"]] == ["superseded", "in_flight"]
+    assert [move["cause"] for move in shown["history"]] == ["admitted", "takeover", "admitted"]
+    assert "reconciled" not in run(shop, "intents", "show", "charge", "-n", "shop").stdout
+    assert shop.status("charge").certificate.hash in run(shop, "intents", "show", "charge", "-n", "shop").stdout
+    unknown = facts(shop, "intents", "show", "nothing", "-n", "shop", status=NO)
+    assert unknown["error"]["code"] == "unknown_intent"
+
+
+def test_unresolved_is_the_view(shop: World) -> None:
+    shown = facts(shop, "unresolved")
+    view = all_of(shop.engine, "SELECT intent FROM effectfence.unresolved ORDER BY admitted_at")
+    assert [row["intent"] for row in shown["unresolved"]] == view
+    assert shown["count"] == len(view)
+    assert facts(shop, "unresolved", "--limit", "2")["count"] == len(view)
+    assert facts(shop, "unresolved", "-n", "nobody") == {"count": 0, "unresolved": []}
+    text = run(shop, "unresolved", "--limit", "2")
+    assert f"2 of {len(view)}" in text.stdout
+
+
+def test_lineage_is_drawn_in_every_format_by_hash_and_by_intent(shop: World, tmp_path: Path) -> None:
+    hash_ = shop.status("charge").certificate.hash
+    for name in FORMATS:
+        by_intent = run(shop, "lineage", "charge", "-n", "shop", "--format", name)
+        by_hash = run(shop, "lineage", hash_, "-n", "shop", "--format", name)
+        assert by_intent.exit_code == DONE, by_intent.output
+        assert by_intent.stdout == by_hash.stdout
+        out = tmp_path / f"lineage.{name}"
+        assert facts(shop, "lineage", "charge", "-n", "shop", "--format", name, "--out", str(out))["nodes"] == 3
+        assert out.read_text() == by_intent.stdout
+    graph = facts(shop, "lineage", "charge", "-n", "shop")
+    assert [node["intent"] for node in graph["nodes"]] == ["charge", "plan", "quote"]
+    assert len(graph["edges"]) == 2
+    assert len(facts(shop, "lineage", "charge", "-n", "shop", "--depth", "1")["nodes"]) == 2
+    dependents = facts(shop, "lineage", "quote", "-n", "shop", "--dependents")
+    assert [node["intent"] for node in dependents["nodes"]] == ["quote", "plan", "charge"]
+
+
+def test_lineage_of_what_has_no_certificate_says_so(shop: World) -> None:
+    for name in ("failed", "nothing", "0" * 64):
+        assert facts(shop, "lineage", name, "-n", "shop", status=NO)["error"]["code"] == "unknown_certificate"
+    assert facts(shop, "lineage", "charge", "-n", "other", status=NO)["error"]["code"] == "unknown_certificate"
+    bad = facts(shop, "lineage", "charge", "-n", "shop", "--out", "/nowhere/at/all", status=NO)
+    assert bad["error"]["facts"]["field"] == "out"
+
+
+def test_verify_holds_and_is_no_when_something_was_touched(migrated_database: str, tmp_path: Path) -> None:
+    world = World(sa.create_engine(migrated_database, poolclass=sa.NullPool), "shop")
+    world.commit("first")
+    out = str(tmp_path / "ledger.jsonl")
+    exported = facts(world, "export", "--out", out)
+    verified = facts(world, "verify", "--against", out)
+    assert (verified["holds"], verified["certificates"], verified["digest"]) == (True, 1, exported["digest"])
+    assert verified["against"]["digest"] == exported["digest"]
+    change(world.engine, "ALTER TABLE effectfence.effects DISABLE TRIGGER ALL")
+    change(world.engine, "UPDATE effectfence.effects SET args = '{}'")
+    broken = facts(world, "verify", status=NO)
+    assert [(row["intent"], row["checks"]) for row in broken["mismatches"]] == [("first", ["columns"])]
+    text = run(world, "verify")
+    assert text.exit_code == NO
+    assert "NOT hold" in text.stdout
+    assert facts(world, "verify", "-n", "other")["certificates"] == 0
+    assert facts(world, "verify", "--since", "2999-01-01")["certificates"] == 0
+
+
+def test_an_export_goes_to_stdout_or_a_file_and_is_checked_without_a_database(shop: World, tmp_path: Path) -> None:
+    out = tmp_path / "ledger.jsonl"
+    facts(shop, "export", "-n", "shop", "--out", str(out))
+    assert run(shop, "export", "-n", "shop").stdout == out.read_text()
+    assert run(shop, "export", "--json").exit_code == USAGE
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    assert facts(nowhere, "import", str(out), "--check") == {"verified": 4}
+    out.write_text(out.read_text().replace("quote", "quota"))
+    assert facts(nowhere, "import", str(out), "--check", status=NO)["error"]["code"] == "ledger_broken"
+
+
+def test_an_import_brings_it_into_another_database(shop: World, migrated_database: str, tmp_path: Path) -> None:
+    out = tmp_path / "ledger.jsonl"
+    facts(shop, "export", "-n", "shop", "--out", str(out))
+    other = libpq_url(migrated_database)
+    assert facts(other, "import", str(out), "--operator", "olga") == {"stored": 4, "known": 0}
+    assert facts(other, "verify", "--against", str(out))["holds"] is True
+    assert [n["intent"] for n in facts(other, "lineage", "charge", "-n", "shop")["nodes"]] == [
+        "charge",
+        "plan",
+        "quote",
+    ]
+
+
+def reconcile(world: World, *arguments: str, stdin: str | None = None) -> Result:
+    return run(
+        world, "reconcile", *arguments, "-n", world.namespace, "--evidence", "log", "--operator", "olga", stdin=stdin
+    )
+
+
+def test_reconcile_records_each_outcome_and_says_what_it_unblocks(world: World) -> None:
+    for intent in ("a", "b", "c"):
+        world.put("failed", intent)
+    done = reconcile(world, "a", "--attempt", "1", "--happened", '{"id": 7}')
+    assert done.exit_code == DONE, done.output
+    assert world.status("a").certificate.result == {"id": 7}
+    assert "unblocks" in done.stderr
+    assert reconcile(world, "b", "--attempt", "1", "--did-not-happen", "--basis", "holder-dead").exit_code == DONE
+    assert world.state("b") == "released"
+    assert reconcile(world, "c", "--attempt", "1", "--compensated", "--json").exit_code == DONE
+    assert world.state("c") == "released"
+    said = all_of(
+        world.engine,
+        "SELECT DISTINCT actor, evidence::json ->> 'evidence' FROM effectfence.transitions "
+        "WHERE namespace = :namespace AND cause LIKE 'reconciled%'",
+        namespace=world.namespace,
+    )
+    assert said == [("olga", "log")]
+
+
+def test_reconcile_over_a_dead_closure_has_to_be_said(world: World) -> None:
+    world.hold("base")
+    reader = world.admit("reader", observes=("base",))
+    world.fence.abort(world.ticket("base"), "rolled back")
+    with pytest.raises(ClosureAborted):
+        world.fence.commit(reader, "it ran")
+    refused = reconcile(world, "reader", "--attempt", "1", "--happened", '"it ran"', "--json")
+    assert json.loads(refused.stdout)["error"]["code"] == "closure_aborted"
+    assert reconcile(world, "reader", "--attempt", "1", "--happened", '"it ran"', "--over").exit_code == DONE
+    assert world.status("reader").certificate.reconciled_over is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "field"),
+    [
+        (["--attempt", "1"], USAGE, None),
+        (["--attempt", "1", "--compensated", "--did-not-happen"], USAGE, None),
+        (["--attempt", "0", "--compensated"], USAGE, None),
+        (["--compensated"], USAGE, None),
+        (["--attempt", "1", "--happened", "{no json"], NO, "happened"),
+        (["--attempt", "1", "--did-not-happen"], NO, "basis"),
+        (["--attempt", "1", "--did-not-happen", "--basis", "hope"], NO, "basis"),
+        (["--attempt", "1", "--compensated", "--over"], NO, "over"),
+    ],
+)
+def test_reconcile_refuses_what_makes_no_sense_and_changes_nothing(
+    world: World, arguments: list[str], status: int, field: str | None
+) -> None:
+    world.put("failed")
+    before = world.rows()
+    done = reconcile(world, "charge:1", *arguments, "--json")
+    assert done.exit_code == status, done.output
+    if field is not None:
+        assert json.loads(done.stdout)["error"]["facts"]["field"] == field
+    assert world.rows() == before
+
+
+def test_reconcile_of_another_attempt_is_refused(world: World) -> None:
+    world.put("failed")
+    done = reconcile(world, "charge:1", "--attempt", "2", "--compensated", "--json")
+    assert done.exit_code == NO
+    assert json.loads(done.stdout)["error"]["code"] == "attempt_mismatch"
+
+
+@pytest.mark.parametrize(("answered", "state", "status"), [("n\n", "failed", NO), ("y\n", "released", DONE)])
+def test_reconcile_asks_on_a_terminal(
+    world: World, monkeypatch: pytest.MonkeyPatch, answered: str, state: str, status: int
+) -> None:
+    world.put("failed")
+    monkeypatch.setattr("effectfence_pg.cli.operate.on_a_terminal", lambda: True)
+    done = reconcile(world, "charge:1", "--attempt", "1", "--compensated", stdin=answered)
+    assert done.exit_code == status
+    assert world.state() == state
+
+
+def test_sweep_and_settle_do_what_the_verbs_do(world: World) -> None:
+    world.put("expired")
+    assert facts(world, "sweep", "-n", world.namespace)["fenced"] == 1
+    assert world.state() == "failed"
+    world.admit("other")
+    world.expire("other")
+    assert facts(world, "settle", "-n", world.namespace) == {
+        "namespace": world.namespace,
+        "fenced": 1,
+        "committed": 0,
+        "aborted": 0,
+    }
+
+
+def test_stats_count_what_is_on_record(shop: World) -> None:
+    counted = facts(shop, "stats", "-n", "shop")
+    assert counted["certificates"] == one(shop.engine, "SELECT count(*) FROM effectfence.certificates")
+    assert counted["attempts"] == sum(counted["states"].values()) == counted["causes"]["admitted"]
+    assert "certificates" in run(shop, "stats").stdout
+
+
+def test_doctor_looks_at_everything(shop: World) -> None:
+    # The private server of a test run does without fsync, and is told what that means.
+    durable = one(shop.engine, "SELECT current_setting('fsync')") == "on"
+    found = facts(shop, "doctor", status=DONE if durable else NO)
+    names = [check["name"] for check in found["checks"]]
+    assert names == [
+        "schema",
+        "clock",
+        "isolation",
+        "durability",
+        "standby",
+        "grants",
+        "leases",
+        "hot_domains",
+        "bloat",
+        "long_transactions",
+    ]
+    assert found["level"] == ("warn" if durable else "fail")
+    assert {check["name"] for check in found["checks"] if check["level"] != "ok"} <= {"leases", "durability"}
+    leases = next(check for check in found["checks"] if check["name"] == "leases")
+    assert leases["facts"]["expired"] == 1
+    assert "sweep" in leases["detail"]
+    assert "leases" in run(shop, "doctor").stdout
+
+
+def test_doctor_names_a_hot_domain_missing_grants_and_a_server_that_forgets(migrated_database: str) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    world = World(engine, "shop")
+    for number in range(22):
+        world.commit(f"hot:{number}", domain="hot")
+    change(engine, "UPDATE effectfence.effects SET admitted_at = clock_timestamp() + seq * interval '10 ms'")
+    change(engine, "REVOKE SELECT ON effectfence.certificate_audit FROM effectfence_auditor")
+    change(engine, f'ALTER DATABASE "{sa.make_url(migrated_database).database}" SET synchronous_commit = off')
+    found = facts(world, "doctor", status=NO)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert found["level"] == checks["durability"]["level"] == "fail"
+    assert checks["hot_domains"]["facts"]["domains"][0]["domain"] == "hot"
+    assert checks["grants"]["facts"]["missing"] == ["effectfence_auditor"]
+    assert "grant_roles" in checks["grants"]["detail"]
+
+
+def test_an_auditor_verifies_exports_and_walks_with_views_alone(shop: World, tmp_path: Path) -> None:
+    url = url_as(shop.engine, "effectfence_auditor")
+    assert facts(url, "verify")["holds"] is True
+    assert facts(url, "unresolved")["count"] > 0
+    assert len(facts(url, "lineage", "charge", "-n", "shop")["nodes"]) == 3
+    assert facts(url, "export", "--out", str(tmp_path / "x"))["certificates"] == 4
+    refused = facts(url, "sweep", "-n", "shop", status=NO)
+    assert refused["error"]["code"] == "permission_denied"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("intents", "list"),
+        ("intents", "show", "x"),
+        ("unresolved",),
+        ("lineage", "x"),
+        ("verify",),
+        ("stats",),
+        ("doctor",),
+        ("sweep",),
+        ("settle",),
+        ("reconcile", "x", "--attempt", "1", "--compensated", "--evidence", "x"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_exit_status_3(fresh_database: str, command: tuple[str, ...]) -> None:
+    never = facts(libpq_url(fresh_database), *command, status=DATABASE)
+    assert never["error"]["code"] == "schema_version_error"
+    nobody = facts("postgresql://nobody@127.0.0.1:1/nothing", *command, status=DATABASE)
+    assert nobody["error"]["code"] == "database_unavailable"
