@@ -17,17 +17,19 @@ WITH RECURSIVE root AS MATERIALIZED (
   LIMIT 1
 ),
 walk AS (
-  SELECT r.intent_key, r.attempt, 0 AS depth FROM root r
+  -- A day less 24 hours equals nothing: UNION meets an effect again whatever the depth, and the number of days is the depth at
+  -- which it was met first. The walk is linear in the edges.
+  SELECT r.intent_key, r.attempt, interval '0' AS walked FROM root r
   UNION
-  SELECT g.{ahead}_key, g.{ahead}_attempt, w.depth + 1
+  SELECT g.{ahead}_key, g.{ahead}_attempt, w.walked + interval '1 day -24 hours'
   FROM walk w CROSS JOIN LATERAL (
     SELECT g.observed_key, g.observed_attempt, g.intent_key AS observer_key, g.attempt AS observer_attempt
     FROM effectfence.edges g
     WHERE g.namespace = :namespace AND g.{here}_key = w.intent_key AND g.{here_attempt} = w.attempt OFFSET 0) AS g
-  WHERE w.depth < :depth
+  WHERE date_part('day', w.walked) < :depth
 ),
 met AS MATERIALIZED (
-  SELECT intent_key, attempt, min(depth) AS depth FROM walk GROUP BY intent_key, attempt ORDER BY depth LIMIT :members
+  SELECT intent_key, attempt, CAST(date_part('day', walked) AS integer) AS depth FROM walk ORDER BY 3 LIMIT :members
 ),
 nodes AS MATERIALIZED (
   SELECT m.*, e.intent, e.state, c.hash, e.domain, e.seq, e.tool, e.agent

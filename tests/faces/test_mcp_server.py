@@ -67,6 +67,7 @@ async def _everything(client: Client, operator: bool) -> None:
     graph = await call("fence_lineage", name="mail:1")
     assert [node["intent"] for node in graph["nodes"]] == ["mail:1", "charge:1"]
     assert graph["edges"] == [{"observer": ["mail:1", 1], "observed": ["charge:1", 1], "via": "parent"}]
+    assert len((await call("fence_lineage", name="mail:1", depth=0))["nodes"]) == 1
     upward = await call("fence_lineage", name=done["cert"]["hash"], dependents=True)
     assert [node["certificate"] for node in upward["nodes"]] == [done["cert"]["hash"], second["cert"]["hash"]]
     held = (await call("fence_prepare", **{**CHARGE, "intent": "plan"}, branch="b"))["prepared"]
