@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from effectfence_pg.gateway.policy import Policy, read_policy
 from tests.support.faces import run
 
-CLIENTS = Path(__file__).parents[2] / "examples" / "clients"
+CLIENTS = Path(__file__).parents[2] / "scripts" / "examples" / "clients"
 FILES = sorted(path for path in CLIENTS.rglob("*.json"))
 # Claude Code fills in ${NAME}, Cursor ${env:NAME}, Claude Desktop nothing.
 VARIABLE = {"claude-code": r"\$\{(\w+)\}", "cursor": r"\$\{env:(\w+)\}", "claude-desktop": "^(postgresql://).*"}
