@@ -56,9 +56,9 @@ def reset(client: socket.socket) -> None:
 
 
 def silent(client: socket.socket) -> None:
-    """Read the request and answer nothing, until the client has gone."""
-    client.recv(65536)
-    client.recv(65536)
+    """Read the request, in however many pieces, and answer nothing, until the client has gone."""
+    while client.recv(65536):
+        pass
 
 
 def cut_off(client: socket.socket) -> None:
