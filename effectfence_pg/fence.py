@@ -14,7 +14,7 @@ from effectfence_pg.async_transactions import adrive
 from effectfence_pg.callers import Callers
 from effectfence_pg.calls import Calls
 from effectfence_pg.current import Entered
-from effectfence_pg.engines import make_engine
+from effectfence_pg.engines import leave_at_fork, make_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.keeping import thread_keeper
 from effectfence_pg.listening import Listener
@@ -76,6 +76,7 @@ class Fence(Callers, Surface):
             raise ValueError(msg)
         tenant = namespace if self._calls.config.row_security else None
         self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
+        leave_at_fork(self.engine)
         self._checked = False
         self._memory = Memory()
         self._listener = Listener(self.engine, namespace, self._memory.room)
