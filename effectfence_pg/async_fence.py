@@ -14,7 +14,7 @@ from effectfence_pg.async_repository import AsyncFenceRepository
 from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.engines import make_async_engine
+from effectfence_pg.engines import leave_at_fork, make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.running.async_callers import AsyncCallers
@@ -82,6 +82,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
             raise ValueError(msg)
         tenant = namespace if self._calls.config.row_security else None
         self._execute = AsyncExecutor(self.engine, direct=self._owned, tenant=tenant)
+        leave_at_fork(self.engine.sync_engine)
         self._checked = False
         self._checking = asyncio.Lock()
         self._memory = Memory()

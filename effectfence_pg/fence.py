@@ -11,7 +11,7 @@ from sqlalchemy import Engine, exc
 from effectfence_pg import telemetry
 from effectfence_pg.async_transactions import adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.engines import make_engine
+from effectfence_pg.engines import leave_at_fork, make_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.repository import FenceRepository
@@ -78,6 +78,7 @@ class Fence(Callers, Surface):
             raise ValueError(msg)
         tenant = namespace if self._calls.config.row_security else None
         self._execute = Executor(self.engine, direct=self._owned, tenant=tenant)
+        leave_at_fork(self.engine)
         self._checked = False
         self._memory = Memory()
         self._listener = Listener(self.engine, namespace, self._memory.room)

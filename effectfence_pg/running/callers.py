@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from effectfence_pg.running.calling import adapted
+from effectfence_pg.running.calling import adapted, code_of
 from effectfence_pg.running.course import running
 from effectfence_pg.running.performing import Performer, perform
 from effectfence_pg.running.runs import Desk, Options, Ran, Verify
@@ -38,6 +40,13 @@ class Declares(ABC):
             return Tool(function, Declaration().changed(changes))
         return Tool(known.function, known.declaration.changed(changes))
 
+    @staticmethod
+    def _of_its_object(function: Callable[..., Any], wrapped: Callable[..., Any]) -> Any:
+        """The method of an object stays one: its declaration is that of the function, which takes the object."""
+        if inspect.ismethod(function) and hasattr(function, DECLARED):
+            return MethodType(wrapped, function.__self__)
+        return wrapped
+
     def _request(self, tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> EffectRequest:
         return tool.request(self._desk.calls.namespace, args, kwargs)
 
@@ -46,7 +55,10 @@ class Declares(ABC):
         return tool.decoded(ran.certificate) if ran.replayed else ran.result
 
     def _wrapped(self, tool: Tool, wrapper: Callable[..., Any]) -> Any:
-        functools.update_wrapper(wrapper, tool.function)
+        functools.update_wrapper(wrapper, code_of(tool.function))
+        # Partials and objects that can be called have no name of their own.
+        wrapper.__name__ = tool.name.rpartition(".")[2]
+        wrapper.__dict__["__wrapped__"] = tool.function
         setattr(wrapper, DECLARED, tool)
         return wrapper
 
@@ -106,7 +118,7 @@ class Callers(Declares):
             BaseException: What the tool raised.
         """
         options = Options(wait_seconds, no_effect, verify, closure, timeout_seconds)
-        return perform(running(self._desk, request, adapted(tool), options), self._drive)
+        return perform(running(self._desk, request, adapted(tool, awaits=False), options), self._drive)
 
     async def arun(
         self,
@@ -121,7 +133,7 @@ class Callers(Declares):
     ) -> Ran[R]:
         """The same for a coroutine function. See `run`; an `AsyncFence` needs no threads for it."""
         options = Options(wait_seconds, no_effect, verify, closure, timeout_seconds)
-        return await self._performer.perform(running(self._desk, request, adapted(tool), options))
+        return await self._performer.perform(running(self._desk, request, adapted(tool, awaits=True), options))
 
     def fenced(
         self,
@@ -180,7 +192,7 @@ class Callers(Declares):
             function: A plain function, or one that a fence has wrapped: its declaration comes with it.
             changes: Arguments of `fenced` that are different here.
         """
-        return self._wrap(self._bound(function, changes))
+        return self._of_its_object(function, self._wrap(self._bound(function, changes)))
 
     def _wrap(self, tool: Tool) -> Any:
         if tool.is_async:

@@ -183,11 +183,22 @@ def _performed(
 def _recorded(desk: Desk, prepared: PreparedEffect, result: Any, options: Options) -> Running[EffectCert | Held]:
     """The tool has run: whatever it returned, the intent is completed."""
     try:
-        value = result if options.encode is None else options.encode(result)
-        make = _commit(desk, prepared, value, options)
-    except ResultNotRecordable as error:
-        make = _commit(desk, prepared, {NOT_REPLAYABLE: error.reason, "type": _type_name(result)}, options)
+        make = _encoded(desk, prepared, result, options)
+    except Exception:
+        raise
+    except BaseException:
+        # What a signal handler raised while the result was being written down.
+        yield Settle(_encoded(desk, prepared, result, options))
+        raise
     return (yield Settle(make))
+
+
+def _encoded(desk: Desk, prepared: PreparedEffect, result: Any, options: Options) -> Callable[[], Steps[Any]]:
+    try:
+        value = result if options.encode is None else options.encode(result)
+        return _commit(desk, prepared, value, options)
+    except ResultNotRecordable as error:
+        return _commit(desk, prepared, {NOT_REPLAYABLE: error.reason, "type": _type_name(result)}, options)
 
 
 def _type_name(result: Any) -> str:

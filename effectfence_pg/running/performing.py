@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,7 +41,7 @@ def perform(running: Running[T], drive: Callable[[Steps[Any]], Any]) -> T:
 def _answer(asked: Asked, drive: Callable[[Steps[Any]], Any]) -> Any:
     if isinstance(asked, Call):
         with Entered(asked.effect) as effect:
-            return asked.function(effect)
+            return _returned(asked.function(effect))
     try:
         return drive(asked.make())
     except Exception:
@@ -55,6 +56,20 @@ def _answer(asked: Asked, drive: Callable[[Steps[Any]], Any]) -> Any:
                 if isinstance(verdict, Fresh):
                     drive(asked.release(verdict.prepared))
         raise
+
+
+def _returned(answer: T) -> T:
+    """What a function that blocks returned.
+
+    Raises:
+        TypeError: Something to be awaited: what it would do is not done yet, and nobody here awaits it.
+    """
+    if not isawaitable(answer):
+        return answer
+    msg = f"what was called returned something to be awaited ({type(answer).__name__}); use arun"
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise TypeError(msg)
 
 
 class Background:
@@ -144,7 +159,9 @@ class Performer:
         if isinstance(asked, Call):
             with Entered(asked.effect) as effect:
                 answer = asked.function(effect)
-                return await answer if isawaitable(answer) else answer
+                while isawaitable(answer):
+                    answer = await answer
+                return answer
         if isinstance(asked, Claim):
             return await self.claim(asked)
         if isinstance(asked, Settle):
