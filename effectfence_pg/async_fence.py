@@ -18,6 +18,7 @@ from effectfence_pg.engines import leave_at_fork, make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.running.async_callers import AsyncCallers
+from effectfence_pg.running.calling import require_tool
 from effectfence_pg.running.current import Entered
 from effectfence_pg.running.keeping import task_keeper
 from effectfence_pg.running.performing import Performer
@@ -139,6 +140,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]
     ) -> Ran[R]:
         """Prepare, `await function(connection)` and commit in one SERIALIZABLE transaction. See `Fence.run_in_transaction`."""
+        require_tool(function, awaits=True)
         taken = rounds(self.config.retry_deadline_seconds)
         return await adrive(taken, lambda _: self._round(request, function), self._pause)
 

@@ -16,6 +16,7 @@ from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.repository import FenceRepository
 from effectfence_pg.running.callers import Callers
+from effectfence_pg.running.calling import require_tool
 from effectfence_pg.running.current import Entered
 from effectfence_pg.running.keeping import thread_keeper
 from effectfence_pg.running.performing import Performer
@@ -167,6 +168,7 @@ class Fence(Callers, Surface):
             RetriesExhausted: Conflicts outlasted the deadline.
             BaseException: What the function raised.
         """
+        require_tool(function, awaits=False)
         taken = rounds(self.config.retry_deadline_seconds)
         return drive(taken, lambda _: self._round(request, function), self._pause)
 

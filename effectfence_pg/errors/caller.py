@@ -147,6 +147,32 @@ class ResultNotRecordable(FenceError):
     )
 
 
+class ToolUnfinished(FenceError, TypeError):
+    """The tool returned, and what it returned is still to be done: a coroutine, a generator or a future is no result.
+
+    `returned` is its type. With `rolled_back` everything that the tool did is undone.
+    """
+
+    intent: str
+    returned: str
+    rolled_back: bool = False
+
+    template: ClassVar[str] = (
+        "the tool of intent {intent!r} returned an object of type {returned}, which has to be awaited or read first"
+    )
+    advice: ClassVar[str] = (
+        "Do not run it again: ask an operator to reconcile it, for the tool may have done something before it returned; "
+        "and give the fence a function that returns its result, or a coroutine function to arun or an AsyncFence."
+    )
+
+    def _advice(self) -> str | None:
+        if not self.rolled_back:
+            return None
+        return (
+            "Nothing has happened, for all of it was rolled back: call again with a function that returns its result."
+        )
+
+
 class ResultNotReplayable(FenceError):
     """The effect is done, and what its tool returned could not be recorded. `reason` says why."""
 

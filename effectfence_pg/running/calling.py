@@ -6,6 +6,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from effectfence_pg.unfinished import require_callable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,15 +37,13 @@ def require_tool(tool: Callable[..., Any], *, awaits: bool) -> None:
     Raises:
         TypeError: See there.
     """
-    if not callable(tool):
-        msg = f"the tool is of type {type(tool).__name__}, which cannot be called"
-        raise TypeError(msg)
+    require_callable(tool, "the tool")
     code = code_of(tool)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         msg = f"{name_of(tool)} is a generator function; fence a function that returns its result"
         raise TypeError(msg)
     if not awaits and inspect.iscoroutinefunction(code):
-        msg = f"{name_of(tool)} is a coroutine function, which nobody would await here; use arun"
+        msg = f"{name_of(tool)} is a coroutine function, which nobody would await here; use arun, or an AsyncFence"
         raise TypeError(msg)
 
 

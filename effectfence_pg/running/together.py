@@ -18,6 +18,7 @@ from effectfence_pg.running.runs import Ran
 from effectfence_pg.sql import verbs
 from effectfence_pg.sqlstates import CONFLICTS, RACED_UNIQUE, sqlstate
 from effectfence_pg.transactions import MAX_ODD_RETRIES, Pause, Steps, backoff
+from effectfence_pg.unfinished import finished
 from effectfence_pg.values import ClosureMode, EffectCert, Replay
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def together(
     verdict = yield from chained(verbs.prepare(calls.admission(request)))
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), replayed=True, certificate=verdict.certificate)
-    result = yield Invoke(function, effect_of(verdict.prepared))
+    returned = yield Invoke(function, effect_of(verdict.prepared))
+    result = finished(returned, intent=verdict.prepared.intent, rolled_back=True)
     outcome = yield from chained(calls.commit(verdict.prepared, result, ClosureMode.REQUIRE))
     if isinstance(outcome, EffectCert):
         return Ran(result, replayed=False, certificate=outcome)
