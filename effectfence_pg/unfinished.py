@@ -5,11 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from effectfence_pg.errors import ToolUnfinished
 
 T = TypeVar("T")
+
+EXPRESSION: Final = "<genexpr>"
+"""The name of the code of every generator expression."""
 
 
 def finished(returned: T, *, intent: str, rolled_back: bool = False) -> T:
@@ -21,8 +24,8 @@ def finished(returned: T, *, intent: str, rolled_back: bool = False) -> T:
         rolled_back: Whether everything that it did is undone by the error.
 
     Raises:
-        ToolUnfinished: It is a coroutine, a generator (both are closed) or a future. What the function did before it returned
-            that is done, so the outcome is unknown.
+        ToolUnfinished: It is a coroutine, what a generator function returns (both are closed) or a future. What the tool did
+            before it returned that is done, so the outcome is unknown.
     """
     if not _unfinished(returned):
         return returned
@@ -34,12 +37,12 @@ def finished(returned: T, *, intent: str, rolled_back: bool = False) -> T:
 
 
 def _unfinished(returned: object) -> bool:
-    return (
-        inspect.isawaitable(returned)
-        or inspect.isgenerator(returned)
-        or inspect.isasyncgen(returned)
-        or isinstance(returned, concurrent.futures.Future)
-    )
+    if inspect.isgenerator(returned):
+        # An expression is a result that is read once: its tool has run. The body of a generator function has not.
+        return returned.gi_code.co_name != EXPRESSION
+    if inspect.isasyncgen(returned):
+        return returned.ag_code.co_name != EXPRESSION
+    return inspect.isawaitable(returned) or isinstance(returned, concurrent.futures.Future)
 
 
 def require_callable(function: Any, what: str) -> None:

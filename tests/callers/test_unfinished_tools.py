@@ -114,7 +114,7 @@ def test_in_a_transaction_nothing_is_left_of_it(world: World, ledger: Witness, n
     async def awaited(_connection: Any) -> Any:
         made = tool()
         # An event loop would await what a coroutine function returned.
-        return (item for item in ()) if name in {"coroutine", "future"} else made
+        return makers(ledger)["generator"]() if name in {"coroutine", "future"} else made
 
     async def main() -> None:
         async with AsyncFence(world.engine.url, namespace=world.namespace) as fence:
