@@ -104,8 +104,10 @@ class Callers(Declares):
             wait_seconds: How long to wait for another holder's outcome before refusing.
             no_effect: Which of the tool's errors say that nothing happened: exception types, or a predicate. Every other
                 error leaves the outcome unknown.
-            verify: Asks the downstream system about an attempt that was not heard of, for requests with
-                `on_lease_expiry="verify"`; called outside of any transaction.
+            verify: Asks the downstream system about an attempt that was not heard of, outside of any transaction. It makes
+                `on_lease_expiry="verify"` the policy of what this call admits. It is called when a later call with a hook
+                finds that attempt with its lease run out, and for nothing else: not when the tool raised an error, which is
+                for an operator to reconcile, and not when the attempt was admitted under another policy.
             closure: As in `commit`.
             timeout_seconds: As in `commit`.
 
@@ -113,7 +115,10 @@ class Callers(Declares):
             Ran: `result`, `replayed`, and the `certificate`.
 
         Raises:
+            InvalidRequest: Before any database work: the request, or `verify` beside another `on_lease_expiry`.
+            TypeError: The same: the tool cannot be called, takes more than its effect, or is a coroutine or generator function.
             FenceError: The refusal of prepare or commit.
+            ToolUnfinished: The tool returned a coroutine, a generator or a future; its outcome is unknown.
             ResultNotReplayable: It ran before, and its result could not be recorded.
             BaseException: What the tool raised.
         """
@@ -163,9 +168,9 @@ class Callers(Declares):
             identity: The names of the arguments that say what the action is; all of them when not given.
             wait_seconds: How long to wait for another holder's outcome before refusing.
             lease_seconds: How long the effect may run unheard of.
-            on_lease_expiry: `fence`, `takeover` or `verify`.
+            on_lease_expiry: `fence`, `takeover` or `verify`; with `verify=` it is `verify`.
             no_effect: Which errors say that nothing happened. See `run`.
-            verify: Asks the downstream system about an attempt that was not heard of. See `run`.
+            verify: Asks the downstream system about an attempt whose lease ran out unheard of. See `run`.
             occurrence: Tells apart equal calls that are all meant; a number, a format or a callable.
             branch: The speculative plan, given like the intent.
             agent: Who acts, given like the intent; the machine and process when not given.

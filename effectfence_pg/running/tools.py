@@ -18,7 +18,7 @@ from effectfence_pg.running.course import recorded
 from effectfence_pg.running.naming import derived_intent, filled
 from effectfence_pg.running.plain import plain
 from effectfence_pg.running.runs import Options, Verify
-from effectfence_pg.values import EffectRequest, LeaseExpiry, canonical_json, parse_request, to_json_value
+from effectfence_pg.values import EffectRequest, canonical_json, parse_request, to_json_value
 
 if TYPE_CHECKING:
     from effectfence_pg.running.proof import NoEffect
@@ -120,7 +120,6 @@ class Tool:
                 raise InvalidRequest(field="occurrence", reason="is neither a number nor a text")
             intent = f"{intent}#{occurrence}"
         domain, agent = named("domain", told.domain), named("agent", told.agent)
-        expiry = told.on_lease_expiry or (LeaseExpiry.VERIFY if told.verify is not None else None)
         return parse_request(
             {
                 "intent": intent,
@@ -130,7 +129,7 @@ class Tool:
                 "args": values,
                 "identity": None if told.identity is None else list(told.identity),
                 "lease_seconds": None if told.lease_seconds is None else float(told.lease_seconds),
-                "on_lease_expiry": expiry,
+                "on_lease_expiry": told.on_lease_expiry,
                 "branch": named("branch", told.branch),
             }
         )
