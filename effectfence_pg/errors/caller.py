@@ -136,15 +136,21 @@ class NotReconcilable(FenceError):
 
 
 class ResultNotRecordable(FenceError):
-    """The tool ran, and its result is no value that a certificate can hold."""
+    """The tool ran, and its result is no value that a certificate can hold. With `rolled_back` all that it did is undone."""
 
     intent: str
     reason: str
+    rolled_back: bool = False
 
     template: ClassVar[str] = "the result of intent {intent!r} cannot be recorded: {reason}"
     advice: ClassVar[str] = (
         "The effect did run, so do not run it again: commit a plain JSON result, or ask an operator to reconcile it."
     )
+
+    def _advice(self) -> str | None:
+        if not self.rolled_back:
+            return None
+        return "Nothing has happened, for all of it was rolled back: return a plain JSON result and call again."
 
 
 class ToolUnfinished(FenceError, TypeError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlalchemy import exc
 
-from effectfence_pg.errors import DatabaseUnavailable, RetriesExhausted
+from effectfence_pg.errors import DatabaseUnavailable, ResultNotRecordable, RetriesExhausted
 from effectfence_pg.plans import Invoke, Plan, chained
 from effectfence_pg.running.course import effect_of, recorded
 from effectfence_pg.running.runs import Ran
@@ -42,7 +42,11 @@ def together(
         return Ran(recorded(verdict.certificate), replayed=True, certificate=verdict.certificate)
     returned = yield Invoke(function, effect_of(verdict.prepared))
     result = finished(returned, intent=verdict.prepared.intent, rolled_back=True)
-    outcome = yield from chained(calls.commit(verdict.prepared, result, ClosureMode.REQUIRE))
+    try:
+        commit = calls.commit(verdict.prepared, result, ClosureMode.REQUIRE)
+    except ResultNotRecordable as error:
+        raise ResultNotRecordable(intent=error.intent, reason=error.reason, rolled_back=True) from error
+    outcome = yield from chained(commit)
     if isinstance(outcome, EffectCert):
         return Ran(result, replayed=False, certificate=outcome)
     return Ran(result, replayed=False, held=outcome)
