@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlalchemy import exc
 
-from effectfence_pg.errors import DatabaseUnavailable, ResultNotRecordable, RetriesExhausted
+from effectfence_pg.errors import ClosurePending, DatabaseUnavailable, ResultNotRecordable, RetriesExhausted
 from effectfence_pg.plans import Invoke, Plan, chained
 from effectfence_pg.running.course import effect_of, recorded
 from effectfence_pg.running.runs import Ran
@@ -43,10 +43,13 @@ def together(
     returned = yield Invoke(function, effect_of(verdict.prepared))
     result = finished(returned, intent=verdict.prepared.intent, rolled_back=True)
     try:
-        commit = calls.commit(verdict.prepared, result, ClosureMode.REQUIRE)
+        outcome = yield from chained(calls.commit(verdict.prepared, result, ClosureMode.REQUIRE))
     except ResultNotRecordable as error:
         raise ResultNotRecordable(intent=error.intent, reason=error.reason, rolled_back=True) from error
-    outcome = yield from chained(commit)
+    except ClosurePending as error:
+        raise ClosurePending(
+            intent=error.intent, attempt=error.attempt, blockers=error.blockers, rolled_back=True
+        ) from error
     if isinstance(outcome, EffectCert):
         return Ran(result, replayed=False, certificate=outcome)
     return Ran(result, replayed=False, held=outcome)

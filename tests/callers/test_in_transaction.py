@@ -18,12 +18,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from effectfence_pg import (
     AsyncFence,
+    ClosurePending,
     Fence,
     IntentFailed,
     IntentInFlight,
     IntentMismatch,
     Ran,
     ResultNotRecordable,
+    UnknownIntent,
     current_effect,
 )
 from tests.support.proxy import Cut, Proxy
@@ -114,6 +116,17 @@ def test_a_result_without_a_json_form_undoes_all_of_it_and_is_told_so(
     with pytest.raises(ResultNotRecordable) as kept:
         world.fence.commit(world.admit(), result)
     assert "did run" in kept.value.advice
+
+
+def test_what_waits_for_a_decision_is_undone_and_is_told_so(world: World, run: Callable[..., Ran[Any]]) -> None:
+    world.hold("base")
+    with pytest.raises(ClosurePending) as refused:
+        run(world.request("payout", observes=("base",)), pay(world))
+    assert [blocker.intent for blocker in refused.value.blockers] == ["base"]
+    assert "did run" not in refused.value.advice
+    assert paid(world) == 0
+    with pytest.raises(UnknownIntent):
+        world.fence.status("payout")
 
 
 def test_a_refusal_calls_nothing(world: World, run: Callable[..., Ran[Any]]) -> None:
