@@ -7,6 +7,7 @@ from effectfence_pg.errors.base import Blocker, FenceError, MovedEntry, Unsettle
 from effectfence_pg.errors.caller import (
     AttemptMismatch,
     BranchDecided,
+    FenceClosed,
     IntentMismatch,
     InvalidRequest,
     NotReconcilable,
@@ -52,6 +53,7 @@ __all__ = [
     "DatabaseEncodingError",
     "DatabaseUnavailable",
     "DomainRace",
+    "FenceClosed",
     "FenceError",
     "IntentFailed",
     "IntentInFlight",

@@ -20,6 +20,17 @@ class InvalidRequest(FenceError, ValueError):
     advice: ClassVar[str] = "Correct the named field and call again; nothing was admitted."
 
 
+class FenceClosed(FenceError):
+    """The fence was closed before this call. Calls that had begun by then are finished."""
+
+    namespace: str
+
+    template: ClassVar[str] = "the fence of namespace {namespace!r} is closed"
+    advice: ClassVar[str] = (
+        "Make another Fence and call again: nothing was admitted or recorded, and tickets and certificates are good there."
+    )
+
+
 class IntentMismatch(FenceError):
     """The intent is on record as another action. `field` says where they differ, as far as it is known.
 

@@ -58,6 +58,7 @@ def running(desk: Desk, request: Any, tool: Callable[[CurrentEffect], Any], opti
         FenceError: The refusal; the tool was not called, unless the error says so.
         BaseException: What the tool raised; the attempt is fenced, or released when that was declared as no effect.
     """
+    desk.require_open()
     admission = desk.calls.admission(request)
     if options.verify is not None:
         _promise(admission, options.verify)
