@@ -8,7 +8,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from effectfence_pg.running.callers import Declares
-from effectfence_pg.running.calling import adapted, in_thread
+from effectfence_pg.running.calling import adapted, in_thread, require_declaration
 from effectfence_pg.running.course import running
 from effectfence_pg.running.runs import Options, Ran, Verify
 from effectfence_pg.running.tools import Declaration, Named, Tool
@@ -56,6 +56,8 @@ class AsyncCallers(Declares):
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -70,6 +72,7 @@ class AsyncCallers(Declares):
         agent: Named = None,
     ) -> FencedAsync:
         """Make every call of a function one effect; what comes back is a coroutine function. See `Fence.fenced`."""
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,

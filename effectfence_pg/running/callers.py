@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from effectfence_pg.running.calling import adapted, code_of
+from effectfence_pg.running.calling import adapted, code_of, require_declaration
 from effectfence_pg.running.course import running
 from effectfence_pg.running.performing import Performer, perform
 from effectfence_pg.running.runs import Desk, Options, Ran, Verify
@@ -142,6 +142,8 @@ class Callers(Declares):
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -174,7 +176,11 @@ class Callers(Declares):
             occurrence: Tells apart equal calls that are all meant; a number, a format or a callable.
             branch: The speculative plan, given like the intent.
             agent: Who acts, given like the intent; the machine and process when not given.
+
+        Raises:
+            TypeError: It was given the function itself (write `@fence.fenced()`), or what it wraps is no tool. See `run`.
         """
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,

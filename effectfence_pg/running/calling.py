@@ -47,6 +47,17 @@ def require_tool(tool: Callable[..., Any], *, awaits: bool) -> None:
         raise TypeError(msg)
 
 
+def require_declaration(given: object) -> None:
+    """Refuse `fenced` without its parentheses: the function would be taken for an argument of the declaration.
+
+    Raises:
+        TypeError: See there.
+    """
+    if given is not None:
+        msg = "fenced takes its arguments by name, and then the function: write @fence.fenced() or @fence.fenced(intent=...)"
+        raise TypeError(msg)
+
+
 def code_of(tool: Callable[..., Any]) -> Callable[..., Any]:
     """The function that runs when this is called: inside of partials, and the `__call__` of an object."""
     inner = without_presets(tool)
