@@ -78,6 +78,25 @@ def test_a_decorated_coroutine_is_not_sent_again_while_nobody_knows(migrated_dat
     assert len(said) == 3
 
 
+def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
+    migrated_database: str, tmp_path: Path
+) -> None:
+    found = re.search(r"<!-- gateway -->\n```sh\n(.*?)```", README, re.DOTALL)
+    assert found
+    # It is installed, and the database is the test's own.
+    paste = "\n".join(line for line in found[1].splitlines() if not line.startswith(("pip ", "export ")))
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": migrated_database, "PATH": commands}
+    done = subprocess.run(
+        ["bash", "-c", paste], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    raw, fenced, lines = done.stdout.splitlines()
+    assert raw.startswith("proven double fire: charge ran at least 12 times")
+    assert fenced.startswith("inconclusive: 12 of 12 calls answered, 1 different answers")
+    assert lines.split() == ["13"]
+
+
 LINKS = sorted(set(re.findall(r"\]\(([^)#]+)\)", README)))
 
 
