@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from effectfence_pg import telemetry
+from effectfence_pg import plans, telemetry
 from effectfence_pg.async_repository import AsyncFenceRepository
 from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.engines import make_async_engine
-from effectfence_pg.errors import DatabaseUnavailable
+from effectfence_pg.engines import leave_at_fork, make_async_engine
+from effectfence_pg.errors import DatabaseUnavailable, FenceClosed
 from effectfence_pg.migrate import require_usable
 from effectfence_pg.running.async_callers import AsyncCallers
+from effectfence_pg.running.calling import require_tool
 from effectfence_pg.running.current import Entered
 from effectfence_pg.running.keeping import task_keeper
 from effectfence_pg.running.performing import Performer
@@ -82,22 +83,30 @@ class AsyncFence(AsyncCallers, AsyncSurface):
             raise ValueError(msg)
         tenant = namespace if self._calls.config.row_security else None
         self._execute = AsyncExecutor(self.engine, direct=self._owned, tenant=tenant)
+        leave_at_fork(self.engine.sync_engine)
         self._checked = False
         self._checking = asyncio.Lock()
         self._memory = Memory()
         self._listener = AsyncListener(self.engine, namespace, self._memory.room)
         if self._calls.config.notify:
             self._memory.room.listen = self._listener.begin
-        self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
+        self._closed = False
+        self._desk = Desk(self._calls, self._memory, self._keep, _let_go, self._require_open)
 
     async def aclose(self) -> None:
-        """Wait for what is still being recorded, and close the engine if this fence made it."""
+        """Refuse new calls from now on, wait for what is still being recorded, and close the engine if this fence made it."""
+        self._closed, self._memory.room.listen = True, None
         await self._performer.background.finish()
         await self._listener.end()
         if self._owned:
             await self.engine.dispose()
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FenceClosed(namespace=self.namespace)
+
     async def __aenter__(self) -> Self:
+        self._require_open()
         return self
 
     async def __aexit__(
@@ -109,6 +118,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], *, wait_seconds: float | None = None
     ) -> Fresh | Replay:
         """Admit, replay or refuse one attempt of an action. See `Fence.prepare`."""
+        self._require_open()
         patience = admissions.patience(wait_seconds, "wait_seconds")
         call = self._calls.admission(request)
         return await self._performer.claim(
@@ -129,6 +139,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         timeout_seconds: float | None = None,
     ) -> EffectCert | Held:
         """Record the result and mint the certificate. See `Fence.commit`."""
+        self._require_open()
         timeout = admissions.patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
         memory, config = self._memory, self.config
@@ -138,6 +149,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]
     ) -> Ran[R]:
         """Prepare, `await function(connection)` and commit in one SERIALIZABLE transaction. See `Fence.run_in_transaction`."""
+        self._require_open()
+        require_tool(function, awaits=True)
         taken = rounds(self.config.retry_deadline_seconds)
         return await adrive(taken, lambda _: self._round(request, function), self._pause)
 
@@ -193,6 +206,14 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         await apause(asked)
 
     async def _run(self, operation: Operation[T]) -> T:
+        self._require_open()
+        return await self._step(operation)
+
+    async def _follow(self, plan: plans.Plan[T]) -> T:
+        self._require_open()
+        return await plans.afollow(plan, self._step)
+
+    async def _step(self, operation: Operation[T]) -> T:
         if not operation.writes:
             return await self._drive(self._desk.steps(operation), self._pause)
         return await self._performer.settle(lambda: self._desk.steps(operation))
@@ -202,7 +223,12 @@ class AsyncFence(AsyncCallers, AsyncSurface):
             await self._check_once()
         if telemetry.wanted():
             running = telemetry.told(running, self.namespace)
-        return await adrive(running, self._execute, pause)
+        try:
+            return await adrive(running, self._execute, pause)
+        finally:
+            if self._closed and self._owned:
+                # It had begun before the fence was closed: it leaves no connection behind.
+                await self.engine.dispose()
 
     async def _check_once(self) -> None:
         """Whoever comes meanwhile waits for the first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -277,6 +278,19 @@ def choice(kind: type[E_], value: str, field: str) -> E_:
 def _check_number(value: Any, field: str, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
+
+
+def require_connection(given: Any, *, awaits: bool) -> None:
+    """Refuse what is no connection, or one of the other kind, before anything is asked of it.
+
+    Raises:
+        InvalidRequest: An engine, a URL, an AsyncConnection for a FenceRepository or the other way round.
+    """
+    execute = getattr(given, "execute", None)
+    if execute is None or inspect.iscoroutinefunction(execute) != awaits:
+        wanted = "an AsyncConnection" if awaits else "a Connection"
+        reason = f"is of type {type(given).__name__}; give {wanted} with a transaction of yours, as engine.begin() has"
+        raise InvalidRequest(field="connection", reason=reason)
 
 
 def patience(value: Any, field: str) -> float:

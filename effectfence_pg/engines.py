@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import psycopg
-from sqlalchemy import QueuePool, create_engine, event
+from sqlalchemy import Engine, QueuePool, create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -31,6 +33,8 @@ class LeanPool(QueuePool):
     same connections.
     """
 
+    # SQLAlchemy names a pool's logger after its class: what it says is not among what the fence says.
+    _sqla_logger_namespace = "sqlalchemy.pool.LeanPool"
     _disposed = False
 
     def dispose(self) -> None:
@@ -59,6 +63,24 @@ class LeanPool(QueuePool):
             entry.close()
         else:
             self._do_return_conn(entry)
+
+
+_ENGINES: WeakSet[Engine] = WeakSet()
+
+
+def leave_at_fork(engine: Engine) -> None:
+    """Never use connections of the parent process in a child: two processes on one would read each other's verdicts."""
+    _ENGINES.add(engine)
+
+
+def _after_fork() -> None:
+    for engine in tuple(_ENGINES):
+        # The parent goes on using its connections; they are left as they are, neither closed nor returned.
+        engine.dispose(close=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def make_engine(url: str | URL, config: FenceConfig) -> Engine:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from effectfence_pg.running.callers import Declares
-from effectfence_pg.running.calling import adapted
+from effectfence_pg.running.calling import adapted, in_thread, require_declaration
 from effectfence_pg.running.course import running
 from effectfence_pg.running.runs import Options, Ran, Verify
 from effectfence_pg.running.tools import Declaration, Named, Tool
@@ -50,12 +50,14 @@ class AsyncCallers(Declares):
         outcome is unknown; once it has returned its result is recorded all the same. `aclose` waits for that.
         """
         options = Options(wait_seconds, no_effect, verify, closure, timeout_seconds)
-        return await self._performer.perform(running(self._desk, request, adapted(tool), options))
+        return await self._performer.perform(running(self._desk, request, adapted(tool, awaits=True), options))
 
     arun = run
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -70,6 +72,7 @@ class AsyncCallers(Declares):
         agent: Named = None,
     ) -> FencedAsync:
         """Make every call of a function one effect; what comes back is a coroutine function. See `Fence.fenced`."""
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,
@@ -93,13 +96,13 @@ class AsyncCallers(Declares):
     def bind(self, function: Callable[P, R], **changes: Any) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def bind(self, function: Callable[..., Any], **changes: Any) -> Callable[..., Any]:
         """Return the function behind this fence, as a coroutine function. See `Fence.bind`."""
-        return self._wrap(self._bound(function, changes))
+        return self._of_its_object(function, self._wrap(self._bound(function, changes)))
 
     def _wrap(self, tool: Tool) -> Any:
         def call(*args: Any, **kwargs: Any) -> Callable[[Any], Any]:
             if tool.is_async:
                 return lambda _: tool.function(*args, **kwargs)
-            return lambda _: asyncio.to_thread(tool.function, *args, **kwargs)
+            return lambda _: asyncio.to_thread(in_thread, tool.function, *args, **kwargs)
 
         return self._awaited(tool, call, self._performer_perform)
 

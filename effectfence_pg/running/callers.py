@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from effectfence_pg.running.calling import adapted
+from effectfence_pg.running.calling import adapted, code_of, require_declaration
 from effectfence_pg.running.course import running
 from effectfence_pg.running.performing import Performer, perform
 from effectfence_pg.running.runs import Desk, Options, Ran, Verify
@@ -38,6 +40,13 @@ class Declares(ABC):
             return Tool(function, Declaration().changed(changes))
         return Tool(known.function, known.declaration.changed(changes))
 
+    @staticmethod
+    def _of_its_object(function: Callable[..., Any], wrapped: Callable[..., Any]) -> Any:
+        """The method of an object stays one: its declaration is that of the function, which takes the object."""
+        if inspect.ismethod(function) and hasattr(function, DECLARED):
+            return MethodType(wrapped, function.__self__)
+        return wrapped
+
     def _request(self, tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> EffectRequest:
         return tool.request(self._desk.calls.namespace, args, kwargs)
 
@@ -46,7 +55,10 @@ class Declares(ABC):
         return tool.decoded(ran.certificate) if ran.replayed else ran.result
 
     def _wrapped(self, tool: Tool, wrapper: Callable[..., Any]) -> Any:
-        functools.update_wrapper(wrapper, tool.function)
+        functools.update_wrapper(wrapper, code_of(tool.function))
+        # Partials and objects that can be called have no name of their own.
+        wrapper.__name__ = tool.name.rpartition(".")[2]
+        wrapper.__dict__["__wrapped__"] = tool.function
         setattr(wrapper, DECLARED, tool)
         return wrapper
 
@@ -92,8 +104,10 @@ class Callers(Declares):
             wait_seconds: How long to wait for another holder's outcome before refusing.
             no_effect: Which of the tool's errors say that nothing happened: exception types, or a predicate. Every other
                 error leaves the outcome unknown.
-            verify: Asks the downstream system about an attempt that was not heard of, for requests with
-                `on_lease_expiry="verify"`; called outside of any transaction.
+            verify: Asks the downstream system about an attempt that was not heard of, outside of any transaction. It makes
+                `on_lease_expiry="verify"` the policy of what this call admits. It is called when a later call with a hook
+                finds that attempt with its lease run out, and for nothing else: not when the tool raised an error, which is
+                for an operator to reconcile, and not when the attempt was admitted under another policy.
             closure: As in `commit`.
             timeout_seconds: As in `commit`.
 
@@ -101,12 +115,15 @@ class Callers(Declares):
             Ran: `result`, `replayed`, and the `certificate`.
 
         Raises:
+            InvalidRequest: Before any database work: the request, or `verify` beside another `on_lease_expiry`.
+            TypeError: The same: the tool cannot be called, takes more than its effect, or is a coroutine or generator function.
             FenceError: The refusal of prepare or commit.
+            ToolUnfinished: The tool returned a coroutine, a generator or a future; its outcome is unknown.
             ResultNotReplayable: It ran before, and its result could not be recorded.
             BaseException: What the tool raised.
         """
         options = Options(wait_seconds, no_effect, verify, closure, timeout_seconds)
-        return perform(running(self._desk, request, adapted(tool), options), self._drive)
+        return perform(running(self._desk, request, adapted(tool, awaits=False), options), self._drive)
 
     async def arun(
         self,
@@ -121,10 +138,12 @@ class Callers(Declares):
     ) -> Ran[R]:
         """The same for a coroutine function. See `run`; an `AsyncFence` needs no threads for it."""
         options = Options(wait_seconds, no_effect, verify, closure, timeout_seconds)
-        return await self._performer.perform(running(self._desk, request, adapted(tool), options))
+        return await self._performer.perform(running(self._desk, request, adapted(tool, awaits=True), options))
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -151,13 +170,17 @@ class Callers(Declares):
             identity: The names of the arguments that say what the action is; all of them when not given.
             wait_seconds: How long to wait for another holder's outcome before refusing.
             lease_seconds: How long the effect may run unheard of.
-            on_lease_expiry: `fence`, `takeover` or `verify`.
+            on_lease_expiry: `fence`, `takeover` or `verify`; with `verify=` it is `verify`.
             no_effect: Which errors say that nothing happened. See `run`.
-            verify: Asks the downstream system about an attempt that was not heard of. See `run`.
+            verify: Asks the downstream system about an attempt whose lease ran out unheard of. See `run`.
             occurrence: Tells apart equal calls that are all meant; a number, a format or a callable.
             branch: The speculative plan, given like the intent.
             agent: Who acts, given like the intent; the machine and process when not given.
+
+        Raises:
+            TypeError: It was given the function itself (write `@fence.fenced()`), or what it wraps is no tool. See `run`.
         """
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,
@@ -180,7 +203,7 @@ class Callers(Declares):
             function: A plain function, or one that a fence has wrapped: its declaration comes with it.
             changes: Arguments of `fenced` that are different here.
         """
-        return self._wrap(self._bound(function, changes))
+        return self._of_its_object(function, self._wrap(self._bound(function, changes)))
 
     def _wrap(self, tool: Tool) -> Any:
         if tool.is_async:

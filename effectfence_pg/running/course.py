@@ -13,6 +13,7 @@ from effectfence_pg.calls import NULL
 from effectfence_pg.errors import (
     AttemptMismatch,
     IntentFailed,
+    InvalidRequest,
     NotReconcilable,
     ResultNotRecordable,
     ResultNotReplayable,
@@ -32,7 +33,7 @@ from effectfence_pg.running.runs import (
     Settle,
     Verify,
 )
-from effectfence_pg.values import EffectCert, Held, Outcome, PreparedEffect, Replay
+from effectfence_pg.values import EffectCert, Held, LeaseExpiry, Outcome, PreparedEffect, Replay
 from effectfence_pg.waiting import admissions
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ def running(desk: Desk, request: Any, tool: Callable[[CurrentEffect], Any], opti
         FenceError: The refusal; the tool was not called, unless the error says so.
         BaseException: What the tool raised; the attempt is fenced, or released when that was declared as no effect.
     """
+    desk.require_open()
     admission = desk.calls.admission(request)
+    if options.verify is not None:
+        _promise(admission, options.verify)
     verdict = yield from _claimed(desk, admission, options)
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), True, verdict.certificate)
@@ -84,6 +88,22 @@ def recorded(certificate: EffectCert) -> Any:
         reason = str(cast("dict[str, Any]", result)[NOT_REPLAYABLE])
         raise ResultNotReplayable(intent=certificate.intent, attempt=certificate.attempt or 0, reason=reason)
     return cast("Any", result)
+
+
+def _promise(admission: Admission, verify: Any) -> None:
+    """Whoever brings a hook wants it to be asked when a lease runs out: that has to stand in what is admitted.
+
+    Raises:
+        InvalidRequest: It cannot be called, or the request says that something else is to be done then.
+    """
+    if not callable(verify):
+        raise InvalidRequest(field="verify", reason=f"is of type {type(verify).__name__}, which cannot be called")
+    if admission.request.on_lease_expiry not in {None, LeaseExpiry.VERIFY}:
+        asked = admission.request.on_lease_expiry
+        raise InvalidRequest(
+            field="verify", reason=f"is never asked with on_lease_expiry={str(asked)!r}; leave one out"
+        )
+    admission.on_lease_expiry = LeaseExpiry.VERIFY
 
 
 def _claimed(desk: Desk, call: Admission, options: Options) -> Running[Fresh | Replay]:
@@ -183,11 +203,22 @@ def _performed(
 def _recorded(desk: Desk, prepared: PreparedEffect, result: Any, options: Options) -> Running[EffectCert | Held]:
     """The tool has run: whatever it returned, the intent is completed."""
     try:
-        value = result if options.encode is None else options.encode(result)
-        make = _commit(desk, prepared, value, options)
-    except ResultNotRecordable as error:
-        make = _commit(desk, prepared, {NOT_REPLAYABLE: error.reason, "type": _type_name(result)}, options)
+        make = _encoded(desk, prepared, result, options)
+    except Exception:
+        raise
+    except BaseException:
+        # What a signal handler raised while the result was being written down.
+        yield Settle(_encoded(desk, prepared, result, options))
+        raise
     return (yield Settle(make))
+
+
+def _encoded(desk: Desk, prepared: PreparedEffect, result: Any, options: Options) -> Callable[[], Steps[Any]]:
+    try:
+        value = result if options.encode is None else options.encode(result)
+        return _commit(desk, prepared, value, options)
+    except ResultNotRecordable as error:
+        return _commit(desk, prepared, {NOT_REPLAYABLE: error.reason, "type": _type_name(result)}, options)
 
 
 def _type_name(result: Any) -> str:

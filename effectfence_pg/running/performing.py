@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from effectfence_pg.running.current import Entered
 from effectfence_pg.running.runs import Asked, Call, Claim, Running, Settle
+from effectfence_pg.unfinished import finished
 from effectfence_pg.values import Fresh
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def perform(running: Running[T], drive: Callable[[Steps[Any]], Any]) -> T:
 def _answer(asked: Asked, drive: Callable[[Steps[Any]], Any]) -> Any:
     if isinstance(asked, Call):
         with Entered(asked.effect) as effect:
-            return asked.function(effect)
+            return finished(asked.function(effect), intent=effect.intent)
     try:
         return drive(asked.make())
     except Exception:
@@ -144,7 +145,9 @@ class Performer:
         if isinstance(asked, Call):
             with Entered(asked.effect) as effect:
                 answer = asked.function(effect)
-                return await answer if isawaitable(answer) else answer
+                while isawaitable(answer):
+                    answer = await answer
+                return finished(answer, intent=effect.intent)
         if isinstance(asked, Claim):
             return await self.claim(asked)
         if isinstance(asked, Settle):

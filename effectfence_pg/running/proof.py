@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from effectfence_pg.values import AbortEffect
 
@@ -99,6 +99,8 @@ _TELLING: Final = (
 _TIMEOUTS: Final = (Kind.CONNECT_TIMEOUT, Kind.POOL_TIMEOUT, Kind.READ_TIMEOUT, Kind.WRITE_TIMEOUT)
 _HTTPX: Final = frozenset({"httpx", "httpcore", "httpx2", "httpcore2"})
 MAX_CHAIN: Final = 16
+MAX_NAME: Final = 512
+"""Characters of a class's name that go on record."""
 
 NoEffect = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 """Which errors of a tool say that nothing happened: exception types, or a predicate."""
@@ -140,14 +142,14 @@ def judge(error: BaseException, no_effect: NoEffect) -> Proof:
     words = "declared as no effect" if declared else "outcome unknown"
     status = _status(error)
     shown = f"{kind} {status}" if status is not None else kind
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")[:MAX_NAME]
     return Proof(kind, AbortEffect.NONE if declared else AbortEffect.UNKNOWN, f"{name} [{shown}]: {words}")
 
 
 def _declared(error: BaseException, no_effect: NoEffect) -> bool:
-    if isinstance(no_effect, type | tuple):
-        return isinstance(error, no_effect)
     try:
+        if isinstance(no_effect, type | tuple):
+            return isinstance(error, no_effect)
         return no_effect(error) is True
     except Exception as broken:  # noqa: BLE001 (a predicate that fails has declared nothing)
         error.add_note(f"no_effect failed with {type(broken).__name__}: the outcome is taken as unknown")
@@ -163,7 +165,7 @@ def _kinds(error: BaseException) -> list[Kind]:
         # The timeout inside of a connect timeout is that timeout.
         if kind is not None and not (kind == Kind.TIMEOUT and around in _TIMEOUTS):
             kinds.append(kind)
-        more: tuple[Any, ...] = (cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args[:1])
+        more: tuple[Any, ...] = (cause.__cause__, cause.__context__, _attribute(cause, "reason"), _first(cause))
         found += [
             (inner, kind)
             for inner in more
@@ -187,5 +189,19 @@ def _kind(error: BaseException) -> Kind | None:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status of httpx's HTTPStatusError, requests' HTTPError and their likes."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = _attribute(_attribute(error, "response"), "status_code")
     return status if isinstance(status, int) and 100 <= status < 1000 else None  # noqa: PLR2004
+
+
+def _first(error: BaseException) -> Any:
+    """What an error was made with."""
+    args: Any = _attribute(error, "args")
+    return next(iter(cast("tuple[Any, ...]", args)), None) if isinstance(args, tuple) else None
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    """What an object says of itself; None when it has nothing to say, or fails in saying it."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 (a property of the caller's may raise anything, and its error is no proof)
+        return None

@@ -117,6 +117,7 @@ class Desk:
     memory: Memory
     keep: Callable[[PreparedEffect], Lease]
     let_go: Callable[[Lease], None]
+    require_open: Callable[[], None]
 
     def steps(self, operation: Operation[T]) -> Steps[T]:
         """One operation, retried; those who wait for what it decides are told, where that was asked for."""

@@ -7,17 +7,18 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from effectfence_pg.errors import FenceError, InvalidRequest, ResultNotRecordable
+from effectfence_pg.running.calling import code_of, name_of, require_tool, without_presets
 from effectfence_pg.running.course import recorded
 from effectfence_pg.running.naming import derived_intent, filled
 from effectfence_pg.running.plain import plain
 from effectfence_pg.running.runs import Options, Verify
-from effectfence_pg.values import EffectRequest, LeaseExpiry, canonical_json, parse_request, to_json_value
+from effectfence_pg.values import EffectRequest, canonical_json, parse_request, to_json_value
 
 if TYPE_CHECKING:
     from effectfence_pg.running.proof import NoEffect
@@ -54,30 +55,32 @@ class Tool:
     """One function and its declaration.
 
     Raises:
-        TypeError: A generator function: its effects happen when nobody keeps a lease any more.
+        TypeError: A generator function: its effects happen when nobody keeps a lease any more. A lambda without an intent:
+            all of them have the same name.
     """
 
     def __init__(self, function: Callable[..., Any], declaration: Declaration) -> None:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            msg = f"{function.__qualname__} is a generator function; fence a function that returns its result"
-            raise TypeError(msg)
+        require_tool(function, awaits=True)
         self.function = function
         self.declaration = declaration
-        self.name = function.__qualname__.rpartition("<locals>.")[2]
-        self.signature = inspect.signature(function)
+        self.name = name_of(function).rpartition("<locals>.")[2]
+        if self.name == "<lambda>" and declaration.intent is None:
+            msg = "a lambda has no name to derive an intent from: give intent=, or fence a function that has one"
+            raise TypeError(msg)
+        self.signature = inspect.signature(without_presets(function))
         names = list(self.signature.parameters)
         self._owner = names[0] if names and names[0] in {"self", "cls"} and "." in self.name else None
 
     @property
     def is_async(self) -> bool:
         """Whether it is to be awaited."""
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(code_of(self.function))
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any] | None:
         """Reads and writes the annotated return type; None when there is none that pydantic knows."""
         try:
-            hints = get_type_hints(self.function, include_extras=True)
+            hints = get_type_hints(code_of(self.function), include_extras=True)
         except (NameError, TypeError):
             return None
         kind = hints.get("return", Any)
@@ -99,7 +102,7 @@ class Tool:
             TypeError: The arguments do not fit the function.
         """
         told = self.declaration
-        bound = self.signature.bind(*args, **kwargs)
+        bound = self._call(args, kwargs)
         bound.apply_defaults()
         values = {name: plain(value, f"args.{name}") for name, value in bound.arguments.items() if name != self._owner}
 
@@ -117,7 +120,6 @@ class Tool:
                 raise InvalidRequest(field="occurrence", reason="is neither a number nor a text")
             intent = f"{intent}#{occurrence}"
         domain, agent = named("domain", told.domain), named("agent", told.agent)
-        expiry = told.on_lease_expiry or (LeaseExpiry.VERIFY if told.verify is not None else None)
         return parse_request(
             {
                 "intent": intent,
@@ -127,10 +129,17 @@ class Tool:
                 "args": values,
                 "identity": None if told.identity is None else list(told.identity),
                 "lease_seconds": None if told.lease_seconds is None else float(told.lease_seconds),
-                "on_lease_expiry": expiry,
+                "on_lease_expiry": told.on_lease_expiry,
                 "branch": named("branch", told.branch),
             }
         )
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """A call with what a partial presets, which says what the action is as well."""
+        function = self.function
+        while isinstance(function, partial):
+            args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
+        return self.signature.bind(*args, **kwargs)
 
     @cached_property
     def options(self) -> Options:

@@ -71,7 +71,7 @@ def to_json_value(value: object, *, field: str, nul: bool = True) -> JsonValue:
 
     Raises:
         InvalidRequest: Another type, NaN, Infinity, a lone surrogate, more than 127 levels (a cycle included), a
-            refused U+0000. Its `field` is the path, such as `args.items[3].when`.
+            refused U+0000, a container that fails when it is read. Its `field` is the path, such as `args.items[3].when`.
     """
     try:
         return _copied(value, MAX_NESTING, nul)
@@ -82,6 +82,8 @@ def to_json_value(value: object, *, field: str, nul: bool = True) -> JsonValue:
         raise InvalidRequest(field=path, reason=refused.reason) from None
     except RecursionError:
         raise InvalidRequest(field=field, reason="nested without end") from None
+    except Exception as error:  # noqa: BLE001 (containers of the caller's may raise anything when they are read)
+        raise InvalidRequest(field=field, reason=f"reading it raised {type(error).__name__}") from None
 
 
 def _copied(value: Any, levels: int, nul: bool) -> JsonValue:  # noqa: PLR0911 (one case for each plain type)
