@@ -71,16 +71,17 @@ Steps = Generator[Operation[Any] | Pause, Any, T]
 throw the error), or wait. It ends with the answer."""
 
 
-def steps(operation: Operation[T], deadline_seconds: float) -> Steps[T]:
+def steps(operation: Operation[T], deadline_seconds: float, *, insists: bool = False) -> Steps[T]:
     """Run an operation and what it chains, retrying each transaction as a whole until the deadline.
 
-    A lost connection is retried as well: every operation carries its own token and recognises its own earlier success.
+    A lost connection is retried as well: every operation carries its own token and recognises its own earlier success. One
+    that cannot be had at all is a refusal at once, unless the operation `insists`.
     """
     for _ in range(MAX_STEPS):
         try:
             verdict = operation.interpret((yield operation))
         except UNANSWERED as error:
-            verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error)
+            verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error, insists=insists)
         then = following(verdict)
         if then is None:
             return cast("T", verdict)
@@ -92,8 +93,8 @@ UNANSWERED = (SerializationConflict, psycopg.Error, exc.DBAPIError, ConnectionLo
 """What `steps` decides about: whether the transaction is run again, and when."""
 
 
-def _again(operation: Operation[T], deadline: float, failed: Exception) -> Steps[T | Then[T]]:
-    started, attempt, sent, odd = time.monotonic(), 0, False, 0
+def _again(operation: Operation[T], deadline: float, failed: Exception, *, insists: bool) -> Steps[T | Then[T]]:
+    started, attempt, sent, odd = time.monotonic(), 0, insists, 0
     error: Exception = failed
     while True:
         attempt += 1

@@ -13,6 +13,7 @@ from effectfence_pg.sql import audit
 from effectfence_pg.sql.certificate_audit import CHECKS
 from effectfence_pg.values import EffectCert
 from effectfence_pg.values.canonical import canonical_json
+from effectfence_pg.values.identity import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,6 +168,8 @@ def recomputed(row: Mapping[str, Any]) -> list[str]:
             wrong.append("canonical")
         if not _columns_hold(certificate, row):
             wrong.append("columns")
+        if not _identity_holds(certificate, row):
+            wrong.append("identity")
     except (ValueError, KeyError, TypeError, AttributeError, InvalidRequest):
         wrong.append("canonical")
     return wrong
@@ -182,3 +185,11 @@ def _columns_hold(certificate: EffectCert, row: Mapping[str, Any]) -> bool:
         and canonical_json(dict(certificate.vector_clock.root)) == row["vector_clock"]
         and canonical_json([{"domain": e.domain, "seq": e.seq} for e in certificate.read_set]) == row["read_set"]
     )
+
+
+def _identity_holds(certificate: EffectCert, row: Mapping[str, Any]) -> bool:
+    """Whether the digests that decide about replays are those of what the certificate says."""
+    made = fingerprint(
+        domain=certificate.domain, tool=certificate.tool, args=certificate.args, identity=row["identity_fields"]
+    )
+    return made[:2] == (bytes(row["args_digest"]), bytes(row["identity_digest"]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
-from typing import Annotated
+from io import TextIOWrapper
+from typing import Annotated, cast
 
 import typer
 
@@ -48,3 +50,7 @@ def options(
     ] = False,
 ) -> None:
     """A durable fence between AI agents and the world, on PostgreSQL."""
+    del show_version
+    if issubclass(type(sys.stdout), TextIOWrapper):
+        # What is exported and answered is read by programs, whatever the terminal's encoding.
+        cast("TextIOWrapper", sys.stdout).reconfigure(encoding="utf-8")

@@ -128,6 +128,7 @@ def export(
             reader, file, namespace=namespace, since=instant(since), progress=lambda done: show(done, 0)
         )
         if out is not None:
+            file.flush()
             said = f"{total.certificates:,} certificates, digest {total.digest}: {out}"
             answer(as_json, {"out": str(out), **vars(total)}, said)
 
@@ -182,13 +183,16 @@ def _shown(what: str) -> Generator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def _opened(path: Path, field: str, mode: str = "r") -> Generator[IO[str]]:
+    """Raises InvalidRequest for what cannot be opened, and later for what cannot be read or written."""
     try:
         # JSON lines end with a line feed; other separators of lines may stand in a text.
-        file = path.open(mode, encoding="utf-8", newline="\n")
+        with path.open(mode, encoding="utf-8", newline="\n") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(field=field, reason="is no text in UTF-8") from error
     except OSError as error:
-        raise InvalidRequest(field=field, reason=f"cannot be opened: {error.strerror}") from error
-    with file:
-        yield file
+        reason = f"cannot be {'read' if mode == 'r' else 'written'}: {error.strerror}"
+        raise InvalidRequest(field=field, reason=reason) from error
 
 
 def _write(path: Path, text: str) -> None:

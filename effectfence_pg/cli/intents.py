@@ -58,7 +58,7 @@ def list_intents(
         "limit": limit,
         "after": b"" if after is None else key_of(after),
         "domain_key": None if domain is None else key_of(domain),
-        "before": MAX_SEQ + 1 if after is None or not after.isdigit() else int(after),
+        "before": MAX_SEQ + 1 if after is None or not (after.isascii() and after.isdigit()) else int(after),
     }
     with reporting(as_json), reader_of(database_url) as reader:
         query = audit.LIST_INTENTS if domain is None else audit.LIST_DOMAIN

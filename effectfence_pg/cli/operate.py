@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import sys
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from effectfence_pg.cli.storm import usable_database
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.fence import Fence
 from effectfence_pg.sql import audit
-from effectfence_pg.values import Basis, FenceConfig, key_of
+from effectfence_pg.values import Basis, FenceConfig, key_of, read_json
 
 _CONFIG = FenceConfig(pool_size=1, max_overflow=0, application_name="effectfence-operator")
 
@@ -102,16 +101,16 @@ def _basis(given: str) -> str:
 
 def _json(text: str, field: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InvalidRequest(field=field, reason=f"is no JSON: {error}") from error
+        return read_json(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(field=field, reason=f"is no JSON: {error.reason}") from error
 
 
 def _loose_json(text: str) -> Any:
     """Evidence is JSON when it reads as JSON, and words otherwise."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return read_json(text)
+    except InvalidRequest:
         return text
 
 

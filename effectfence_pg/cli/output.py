@@ -20,6 +20,7 @@ from effectfence_pg.errors import (
     DatabaseEncodingError,
     DatabaseUnavailable,
     FenceError,
+    InvalidRequest,
     RetriesExhausted,
     SchemaVersionError,
 )
@@ -55,8 +56,20 @@ progress = Console(stderr=True, highlight=False)
 
 def answer(as_json: bool, facts: dict[str, Any], text: str) -> None:
     """Give the command's answer."""
-    sys.stdout.write((json.dumps(facts, ensure_ascii=False) if as_json else text) + "\n")
+    sys.stdout.write((json.dumps(facts, ensure_ascii=False) if as_json else _harmless(text)) + "\n")
     sys.stdout.flush()
+
+
+def _harmless(text: str) -> str:
+    """Names come from agents: what a terminal would obey, or hide, is written out."""
+    if text.isprintable():
+        return text
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in lines)
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 @contextlib.contextmanager
@@ -67,6 +80,11 @@ def reporting(as_json: bool) -> Generator[None]:
     except FenceError as error:
         _report(as_json, error)
         raise typer.Exit(_status(error)) from error
+    except UnicodeEncodeError as error:
+        # The bytes of an argument that are no text; UTF-8 is what names are made of.
+        refused = InvalidRequest(field="arguments", reason="are no text in UTF-8")
+        _report(as_json, refused)
+        raise typer.Exit(EXIT_NO) from error
     except DBAPIError as error:
         # The driver's words without the statement, its parameters and the link that SQLAlchemy adds.
         unavailable = DatabaseUnavailable(reason=" ".join(str(error.orig).split()))
@@ -79,7 +97,7 @@ def _report(as_json: bool, error: FenceError) -> None:
         sys.stdout.write(json.dumps({"error": error.as_dict()}, ensure_ascii=False) + "\n")
     message = " ".join(str(error).split())
     stop = "" if message.endswith((".", "?", "!")) else "."
-    sys.stderr.write(f"error: {message}{stop} {error.advice}\n")
+    sys.stderr.write(f"error: {_harmless(message)}{stop} {error.advice}\n")
 
 
 def _status(error: FenceError) -> int:

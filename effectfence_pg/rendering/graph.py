@@ -90,6 +90,11 @@ def cut(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
+def printable(text: str) -> str:
+    """XML has no control characters, not even escaped; and a terminal obeys them."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def ids(graph: Graph) -> dict[Key, str]:
     """A short name for each node, safe in every language of pictures."""
     return {node.key: f"n{number}" for number, node in enumerate(graph.nodes)}

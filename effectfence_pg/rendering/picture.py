@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from html import escape
 
-from effectfence_pg.rendering.graph import COLOURS, Graph, Key, Node, label
+from effectfence_pg.rendering.graph import COLOURS, Graph, Key, Node, label, printable
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 58, 26, 46, 16
 """Of the boxes, pixels."""
@@ -48,7 +48,7 @@ def _line(observer: tuple[int, int], observed: tuple[int, int], via: str) -> str
     middle = ((begin[0] + end[0]) // 2 + 4, (begin[1] + end[1]) // 2 + 4)
     return (
         f'<line x1="{begin[0]}" y1="{begin[1]}" x2="{end[0]}" y2="{end[1]}" stroke="#555" marker-end="url(#tip)"/>'
-        f'<text x="{middle[0]}" y="{middle[1]}" fill="#555" font-size="10">{escape(_printable(via))}</text>'
+        f'<text x="{middle[0]}" y="{middle[1]}" fill="#555" font-size="10">{escape(printable(via))}</text>'
     )
 
 
@@ -56,19 +56,14 @@ def _box(node: Node, place: tuple[int, int]) -> str:
     x, y = place
     colour = COLOURS.get(node.state, "#ffffff")
     texts = "".join(
-        f'<text x="{x + 8}" y="{y + 18 + 16 * line}" font-weight="{weight}">{escape(_printable(text))}</text>'
+        f'<text x="{x + 8}" y="{y + 18 + 16 * line}" font-weight="{weight}">{escape(printable(text))}</text>'
         for line, (text, weight) in enumerate(zip(label(node), ("bold", "normal", "normal"), strict=True))
     )
-    title = escape(_printable(f"{node.name} {node.state} {node.certificate or ''}"))
+    title = escape(printable(f"{node.name} {node.state} {node.certificate or ''}"))
     return (
         f'<g><title>{title}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colour}" '
         f'stroke="#555"/>{texts}</g>'
     )
-
-
-def _printable(text: str) -> str:
-    """XML has no control characters, not even escaped."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def html(graph: Graph) -> str:
@@ -76,7 +71,7 @@ def html(graph: Graph) -> str:
     names = ("depth", "intent", "attempt", "state", "domain", "seq", "tool", "agent", "certificate")
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(_printable(str(getattr(node, name))))}</td>" for name in names) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(printable(str(getattr(node, name))))}</td>" for name in names) + "</tr>"
         for node in graph.nodes
     )
     direction = "What rests on" if graph.dependents else "What it rests on:"

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from effectfence_pg.rendering.graph import COLOURS, Graph, Key, Node, ids, label
+from effectfence_pg.rendering.graph import COLOURS, Graph, Key, Node, ids, label, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def _branches(steps: Mapping[Key, list[tuple[Key, str]]], key: Key, prefix: str)
 
 
 def _words(node: Node) -> str:
-    return f"{node.name}  {node.domain}@{node.seq}  {node.tool} by {node.agent}  {node.short}"
+    return printable(f"{node.name}  {node.domain}@{node.seq}  {node.tool} by {node.agent}  {node.short}")
 
 
 def mermaid(graph: Graph) -> str:
@@ -77,7 +77,7 @@ def dot(graph: Graph) -> str:
 
 
 def _dot_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
+    return printable(text.replace("\n", " ").replace("\r", " ")).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def as_json(graph: Graph) -> str:

@@ -228,4 +228,5 @@ def _type_name(result: Any) -> str:
 def _commit(desk: Desk, prepared: PreparedEffect, value: Any, options: Options) -> Callable[[], Steps[Any]]:
     operation = desk.calls.commit(prepared, value, options.closure)
     seconds = admissions.patience(options.timeout_seconds, "timeout_seconds")
-    return lambda: admissions.committing(desk.memory, operation, options.closure, seconds, desk.calls.config)
+    config, closure = desk.calls.config, options.closure
+    return lambda: admissions.committing(desk.memory, operation, closure, seconds, config, insists=True)

@@ -29,7 +29,7 @@ WHERE (%(namespace)s::text IS NULL OR namespace = %(namespace)s) ORDER BY 1, 2 L
 
 LEDGER: Final = f"""
 SELECT namespace, hash, body, minted_at, attempt, reconciled_over, intent, effect_parent, domain, seq, tool, args, result,
-       vector_clock, read_set, agent, parent
+       vector_clock, read_set, agent, identity_fields, args_digest, identity_digest, parent
 FROM effectfence.certificate_ledger WHERE {_WITHIN} ORDER BY namespace, hash"""
 
 LEDGER_WITH_EDGES: Final = LEDGER.replace("parent\nFROM", "parent, observed\nFROM")

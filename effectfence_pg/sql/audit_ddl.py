@@ -137,7 +137,8 @@ SELECT c.namespace, c.hash, c.parent, c.body, c.minted_at, c.attempt, c.reconcil
         FROM effectfence.edges g
         JOIN effectfence.effects o
           ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
-        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed, c.intent_key
+        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed, c.intent_key,
+       e.args_digest, e.identity_digest
 FROM effectfence.certificates c
 LEFT JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt

@@ -52,6 +52,13 @@ SELECT c.namespace, c.hash, e.intent, c.attempt, c.minted_at,
           OR g.via = 'parent' AND NOT EXISTS (
                SELECT FROM effectfence.certificates p
                WHERE p.namespace = c.namespace AND p.hash = c.parent AND p.intent_key = o.intent_key))))
+    AND (NOT coalesce(e.observing, false) OR NOT EXISTS (
+      -- What was observed is on record.
+      SELECT FROM effectfence.edges g
+      WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+        AND NOT EXISTS (
+          SELECT FROM effectfence.effects o
+          WHERE o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt)))
     AND (cardinality(e.read_keys) = 0 OR coalesce((
       SELECT array_agg(sha256(convert_to(entry.value ->> 'domain', 'UTF8')) ORDER BY entry.position) = e.read_keys
          AND array_agg(CAST(entry.value ->> 'seq' AS bigint) ORDER BY entry.position) = e.read_seqs

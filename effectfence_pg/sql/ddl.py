@@ -127,6 +127,7 @@ AFTER_TABLES: Final = (
     SETTLED,
     roles_ddl.REFUSE_CHANGE,
     *KEPT,
+    roles_ddl.KEEP_COMMITTED,
     *SELECTIVE,
     *COMMENTS,
     *REVOKED,

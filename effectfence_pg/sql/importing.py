@@ -98,7 +98,7 @@ INSERT INTO effectfence.effects
   (namespace, intent_key, attempt, state, version, token, intent, domain_key, domain, seq, tool, agent, args, args_digest,
    identity_digest, identity_fields, parent, vector_clock, read_set, read_keys, read_seqs, observing, on_stale,
    on_lease_expiry, took_over, lease_seconds, admitted_at, commit_asked, result)
-SELECT n.namespace, n.intent_key, n.attempt, 'committed', 1, gen_random_uuid(), n.intent, n.domain_key, n.domain, n.seq,
+SELECT n.namespace, n.intent_key, n.attempt, 'executed', 1, gen_random_uuid(), n.intent, n.domain_key, n.domain, n.seq,
        n.tool, n.agent, n.args, n.args_digest, n.identity_digest, n.identity_fields, n.parent, n.vector_clock, n.read_set,
        entries.read_keys, entries.read_seqs, false, 'fail', 'fence', false, 1, n.minted_at, true, n.result
 FROM incoming n CROSS JOIN LATERAL (
@@ -111,11 +111,11 @@ INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, obs
 SELECT n.namespace, n.intent_key, n.attempt, o.intent_key, o.attempt, o.via {_OBSERVED}
 JOIN effectfence.effects e ON e.namespace = n.namespace AND e.intent_key = o.intent_key AND e.attempt = o.attempt""",
     """
-UPDATE effectfence.effects e SET observing = true
-FROM incoming n
-WHERE e.namespace = n.namespace AND e.intent_key = n.intent_key AND e.attempt = n.attempt AND EXISTS (
+UPDATE effectfence.effects e SET state = 'committed', observing = EXISTS (
   SELECT FROM effectfence.edges g
-  WHERE g.namespace = n.namespace AND g.intent_key = n.intent_key AND g.attempt = n.attempt)""",
+  WHERE g.namespace = n.namespace AND g.intent_key = n.intent_key AND g.attempt = n.attempt)
+FROM incoming n
+WHERE e.namespace = n.namespace AND e.intent_key = n.intent_key AND e.attempt = n.attempt""",
     f"""
 INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to_state, cause, actor, at, reason)
 SELECT namespace, intent_key, attempt, 1, 'committed', '{IMPORTED}', %(operator)s, minted_at,

@@ -168,6 +168,13 @@ END
 $$
 """
 
+KEEP_COMMITTED: Final = """
+CREATE TRIGGER keep_committed AFTER UPDATE ON effectfence.effects
+        FOR EACH ROW WHEN (OLD.state = 'committed') EXECUTE FUNCTION effectfence.refuse_change()
+"""
+"""What has a certificate is final: rights on columns alone would let those who act make it runnable again. It looks after the
+change, which is undone then: a trigger before it would lock once more every row that is changed."""
+
 COMMENTS: Final = (
     """COMMENT ON FUNCTION effectfence.refuse_change() IS
     'Keeps certificates, edges and transitions append-only, and every row of the other tables; prune() alone is let through'""",

@@ -124,20 +124,35 @@ def commit(
 
 
 def committing(
-    memory: Memory, operation: Operation[EffectCert | Held], closure: str, timeout_seconds: float, config: FenceConfig
+    memory: Memory,
+    operation: Operation[EffectCert | Held],
+    closure: str,
+    timeout_seconds: float,
+    config: FenceConfig,
+    *,
+    insists: bool = False,
 ) -> Steps[EffectCert | Held]:
-    """The same for a commit that is checked; it may be called again with the same operation."""
-    taken = _committing(memory, operation, closure, timeout_seconds, config)
+    """The same for a commit that is checked; it may be called again with the same operation.
+
+    One that `insists` waits for a database that is away: nobody else has the ticket and the result.
+    """
+    taken = _committing(memory, operation, closure, timeout_seconds, config, insists=insists)
     return told(taken, operation, config)
 
 
 def _committing(
-    memory: Memory, operation: Operation[EffectCert | Held], closure: str, timeout_seconds: float, config: FenceConfig
+    memory: Memory,
+    operation: Operation[EffectCert | Held],
+    closure: str,
+    timeout_seconds: float,
+    config: FenceConfig,
+    *,
+    insists: bool,
 ) -> Steps[EffectCert | Held]:
     if timeout_seconds and closure == ClosureMode.WAIT:
-        verdict = yield from waiting(lambda: operation, timeout_seconds, (ClosurePending,), config)
+        verdict = yield from waiting(lambda: operation, timeout_seconds, (ClosurePending,), config, insists=insists)
     else:
-        verdict = yield from steps(operation, config.retry_deadline_seconds)
+        verdict = yield from steps(operation, config.retry_deadline_seconds, insists=insists)
     if isinstance(verdict, EffectCert):
         memory.recent.add(key_of(verdict.intent), sealed=True)
     return verdict
@@ -173,6 +188,8 @@ def waiting(
     undecided: tuple[type[FenceError], ...],
     config: FenceConfig,
     seat: Seat | None = None,
+    *,
+    insists: bool = False,
 ) -> Steps[T]:
     """Run an operation; while it answers that something is undecided, ask again until the patience is over.
 
@@ -188,7 +205,7 @@ def waiting(
     try:
         while answer is None:
             try:
-                answer = yield from steps(make(), config.retry_deadline_seconds)
+                answer = yield from steps(make(), config.retry_deadline_seconds, insists=insists)
             except undecided as error:
                 left = ends - time.monotonic()
                 if left <= 0 or _never(error):

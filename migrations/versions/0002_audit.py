@@ -28,6 +28,8 @@ BEGIN
     USING ERRCODE = 'insufficient_privilege';
 END
 $$""",
+    """CREATE TRIGGER keep_committed AFTER UPDATE ON effectfence.effects
+        FOR EACH ROW WHEN (OLD.state = 'committed') EXECUTE FUNCTION effectfence.refuse_change()""",
     """CREATE VIEW effectfence.observations AS
 SELECT g.namespace, g.intent_key AS observer_key, g.attempt AS observer_attempt, g.observed_key, g.observed_attempt, g.via
 FROM effectfence.edges g""",
@@ -82,7 +84,8 @@ SELECT c.namespace, c.hash, c.parent, c.body, c.minted_at, c.attempt, c.reconcil
         FROM effectfence.edges g
         JOIN effectfence.effects o
           ON o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt
-        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed, c.intent_key
+        WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt) AS observed, c.intent_key,
+       e.args_digest, e.identity_digest
 FROM effectfence.certificates c
 LEFT JOIN effectfence.effects e
   ON e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt""",
@@ -116,6 +119,13 @@ SELECT c.namespace, c.hash, e.intent, c.attempt, c.minted_at,
           OR g.via = 'parent' AND NOT EXISTS (
                SELECT FROM effectfence.certificates p
                WHERE p.namespace = c.namespace AND p.hash = c.parent AND p.intent_key = o.intent_key))))
+    AND (NOT coalesce(e.observing, false) OR NOT EXISTS (
+      -- What was observed is on record.
+      SELECT FROM effectfence.edges g
+      WHERE g.namespace = c.namespace AND g.intent_key = c.intent_key AND g.attempt = c.attempt
+        AND NOT EXISTS (
+          SELECT FROM effectfence.effects o
+          WHERE o.namespace = g.namespace AND o.intent_key = g.observed_key AND o.attempt = g.observed_attempt)))
     AND (cardinality(e.read_keys) = 0 OR coalesce((
       SELECT array_agg(sha256(convert_to(entry.value ->> 'domain', 'UTF8')) ORDER BY entry.position) = e.read_keys
          AND array_agg(CAST(entry.value ->> 'seq' AS bigint) ORDER BY entry.position) = e.read_seqs
@@ -537,6 +547,7 @@ def downgrade() -> None:
         "observations",
     ):
         op.execute(f"DROP VIEW effectfence.{view}")
+    op.execute("DROP TRIGGER keep_committed ON effectfence.effects")
     for table in TABLES:
         op.execute(f"ALTER TABLE effectfence.{table} DISABLE ROW LEVEL SECURITY")
         for policy in ("tenants", "operators"):

@@ -27,7 +27,9 @@ GROUP: Final = "audit"
 FILL: Final = """
 CREATE TEMP TABLE story AS
 SELECT n, 'step:' || n AS intent, 'of:' || n AS domain, sha256(convert_to('step:' || n, 'UTF8')) AS intent_key,
-       sha256(convert_to('of:' || n, 'UTF8')) AS domain_key, n BETWEEN 2 AND {chain} AS observing,
+       sha256(convert_to('of:' || n, 'UTF8')) AS domain_key,
+       sha256(convert_to('{{"args":{{"amount_cents":4900}},"domain":"of:' || n || '","tool":"charge"}}', 'UTF8')) AS action,
+       n BETWEEN 2 AND {chain} AS observing,
        '{{"a":' || CASE WHEN n <= {chain} THEN n ELSE 1 END || '}}' AS clock
 FROM generate_series(1, {count}) AS n;
 INSERT INTO effectfence.domains (namespace, domain_key, domain, seq) SELECT '{ns}', domain_key, domain, 1 FROM story;
@@ -38,7 +40,7 @@ INSERT INTO effectfence.effects
    identity_digest, vector_clock, read_set, read_keys, read_seqs, observing, on_stale, on_lease_expiry, took_over,
    lease_seconds, admitted_at, commit_asked, result)
 SELECT '{ns}', intent_key, 1, 'committed', 2, gen_random_uuid(), intent, domain_key, domain, 1, 'charge', 'a',
-       '{{"amount_cents":4900}}', intent_key, intent_key, clock, '[]', '{{}}', '{{}}', observing, 'fail', 'fence', false, 60,
+       '{{"amount_cents":4900}}', action, action, clock, '[]', '{{}}', '{{}}', observing, 'fail', 'fence', false, 60,
        now(), true, '{{"charge_id":"ch_' || n || '"}}'
 FROM story;
 INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from effectfence_pg.keeping import MAX_UNDER_WAY
 
 from effectfence_pg import (
     AsyncFence,
@@ -228,3 +229,57 @@ def test_a_renewal_that_fails_is_tried_again(world: World, monkeypatch: pytest.M
 
     world.fence.run(world.request(lease_seconds=1.5), tool)
     assert failures == 1
+
+
+def test_a_server_that_does_not_answer_holds_up_no_lease_of_another_fence(world: World) -> None:
+    stuck, released = threading.Event(), threading.Event()
+    other = World(world.engine, f"{world.namespace}-other")
+    renew_within = world.fence.renew_within
+
+    def silent(*arguments: Any) -> Any:
+        stuck.set()
+        assert released.wait(LIMIT)
+        return renew_within(*arguments)
+
+    def tool() -> str:
+        assert stuck.wait(LIMIT)
+        # The fence that is stuck tries again as well, and not without end.
+        until(lambda: renewed(other) >= 6)
+        names = [thread.name for thread in threading.enumerate()]
+        assert 2 <= names.count("effectfence-renewal") <= MAX_UNDER_WAY + 1
+        released.set()
+        return "done"
+
+    world.fence.renew_within = silent  # type: ignore[method-assign]
+    held = threading.Thread(
+        target=lambda: world.fence.run(world.request(lease_seconds=0.6), lambda: released.wait(LIMIT))
+    )
+    held.start()
+    assert other.fence.run(other.request(lease_seconds=0.6), tool).result == "done"
+    held.join()
+
+
+def test_the_same_in_an_event_loop(world: World) -> None:
+    async def main() -> None:
+        url, stuck, released = world.engine.url, asyncio.Event(), asyncio.Event()
+        other = World(world.engine, f"{world.namespace}-other")
+
+        async def silent(*arguments: Any) -> Any:
+            stuck.set()
+            await released.wait()
+            return {}
+
+        async def tool() -> str:
+            await stuck.wait()
+            await auntil(lambda: renewed(other) >= 3)
+            released.set()
+            return "done"
+
+        async with AsyncFence(url, namespace=world.namespace) as one, AsyncFence(url, namespace=other.namespace) as two:
+            one.renew_within = silent  # type: ignore[method-assign]
+            held = asyncio.ensure_future(one.run(world.request(lease_seconds=0.6), released.wait))
+            await stuck.wait()
+            assert (await two.run(other.request(lease_seconds=0.6), tool)).result == "done"
+            await held
+
+    asyncio.run(main())

@@ -143,3 +143,16 @@ def test_a_role_without_the_right_is_told_so_in_one_typed_error(engine: sa.Engin
     assert all(role in refused.value.advice for role in ROLES)
     assert "row_security" in refused.value.advice
     assert "row_security" in FenceConfig.model_fields
+
+
+@pytest.mark.parametrize("role", ["effectfence_app", "effectfence_operator"])
+def test_nobody_who_acts_can_make_a_committed_effect_run_again(engine: sa.Engine, world: World, role: str) -> None:
+    world.commit()
+    before = world.effect("charge:1")
+    with acting_as(engine, role) as acting:
+        for change in ("state = 'released'", "result = '1'", "read_set = '[]'", "version = version + 1"):
+            edit = sa.text(f"UPDATE effectfence.effects SET {change} WHERE namespace = :namespace")
+            with acting.connect() as connection, pytest.raises(DBAPIError, match="rows are kept"):
+                connection.execute(edit, {"namespace": world.namespace})
+    assert world.effect("charge:1") == before
+    assert world.fence.prepare(world.request()).replayed

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from effectfence_pg.audit import ledger, verification
 from effectfence_pg.audit.reading import Reader
+from effectfence_pg.values.identity import fingerprint
 from tests.support.servers import Databases, libpq_url
 from tests.support.world import World
 
@@ -89,6 +90,10 @@ MUTATIONS: dict[str, tuple[str, str | None, str]] = {
     "an edge, added to what rests on something": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('config')}, 1, {KEY.format('charge')}, 1, 'observes')", "config", "clock"),
     "an edge of a read set, to what came after it": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('plan')}, 1, {KEY.format('config again')}, 1, 'read_set')", "plan", "edges"),
     "an edge to what never happened": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('charge')}, 1, {KEY.format('unknown')}, 1, 'observes')", "charge", "closure"),
+    "an edge to what is not there": (f"INSERT INTO effectfence.edges VALUES ('tenant', {KEY.format('charge')}, 1, {KEY.format('nothing')}, 1, 'observes')", "charge", "edges"),
+    "what says which action it is": (update("effects", "args_digest = sha256('x')", "leaf"), "leaf", "identity"),
+    "what says which action it is, as declared": (update("effects", "identity_digest = sha256('x')", "leaf"), "leaf", "identity"),
+    "which args were declared": (update("effects", "identity_fields = ARRAY['cents']", "leaf"), "leaf", "identity"),
     "the order in time": (update("certificates", "minted_at = minted_at - interval '1 day'", "leaf"), "leaf", "record"),
     "the transition that minted it": (f"DELETE FROM effectfence.transitions WHERE intent_key = {KEY.format('leaf')} AND to_state = 'committed'", "leaf", "record"),
     "a mark that an operator overrode something": (update("certificates", "reconciled_over = '{\"operator\": \"o\", \"blockers\": []}'", "leaf"), "leaf", "record"),
@@ -136,7 +141,11 @@ def exported(connection: Reader) -> io.StringIO:
 
 def rehash(connection: Reader, intent: str) -> None:
     """Write a leaf anew in every place where it stands."""
-    connection.execute("UPDATE effectfence.effects SET args = '{\"cents\":1}' WHERE intent = %s", [intent])
+    made = fingerprint(domain=f"of:{intent}", tool="charge", args={"cents": 1})
+    connection.execute(
+        "UPDATE effectfence.effects SET args = '{\"cents\":1}', args_digest = %s, identity_digest = %s WHERE intent = %s",
+        [made.args_digest, made.identity_digest, intent],
+    )
     connection.execute(
         "UPDATE effectfence.certificates c SET body = x.body, hash = encode(sha256(x.body), 'hex') FROM ("
         "SELECT intent_key, effectfence.certificate_body(intent, parent, domain, seq, tool, args, result, vector_clock, "

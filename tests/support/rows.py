@@ -45,9 +45,11 @@ def all_of(engine: sa.Engine, query: str, **parameters: Any) -> list[Any]:
     return [row[0] if len(row) == 1 else tuple(row) for row in found]
 
 
-def change(engine: sa.Engine, statement: str, **parameters: Any) -> int:
-    """Do something behind the library's back; how many rows it met."""
+def change(engine: sa.Engine, statement: str, *, unguarded: bool = False, **parameters: Any) -> int:
+    """Do something behind the library's back, a superuser also past what keeps committed effects; how many rows it met."""
     with engine.begin() as connection:
+        if unguarded:
+            connection.execute(sa.text("SET LOCAL session_replication_role = replica"))
         return connection.execute(sa.text(statement), parameters).rowcount
 
 

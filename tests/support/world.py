@@ -119,6 +119,7 @@ class World:
             f"UPDATE effectfence.effects SET {assignments}, version = version + 1 "
             "WHERE namespace = :namespace AND intent = :intent AND attempt = (SELECT max(attempt) "
             "FROM effectfence.effects WHERE namespace = :namespace AND intent = :intent)",
+            unguarded=self.state(intent) == "committed",
             namespace=self.namespace,
             intent=intent,
             **columns,
