@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
+import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
@@ -11,8 +12,8 @@ from effectfence_pg.audit.errors import LedgerConflict
 from effectfence_pg.audit.ledger import Entry, columns, entries
 from effectfence_pg.audit.reading import Reader, rows
 from effectfence_pg.sql import importing as statements
-from effectfence_pg.values import EffectRequest
-from effectfence_pg.values.canonical import canonical_json
+from effectfence_pg.values import MAX_SEQ, EffectRequest
+from effectfence_pg.values.canonical import canonical_json, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,15 @@ def bring_in(
         LedgerBroken: The file does not hold.
         LedgerConflict: An intent or a number is taken by something else, or what a certificate rests on is nowhere.
     """
+    try:
+        return _stored(writer, file, operator, progress)
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        # What no check here has thought of, the tables' own constraints refuse.
+        reason = f"the database refuses it: {str(error).partition(chr(10))[0]}"
+        raise LedgerConflict(namespace="", intent="", reason=reason) from error
+
+
+def _stored(writer: Reader, file: IO[str], operator: str, progress: Callable[[int], None]) -> tuple[int, int]:
     writer.execute(_fixed(statements.STAGE))
     count = 0
     copy = sql.SQL("COPY incoming ({}) FROM STDIN").format(
@@ -58,13 +68,21 @@ def bring_in(
 
 
 def _staged(entry: Entry) -> dict[str, Any]:
-    facts = columns(entry)
+    try:
+        facts = columns(entry)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = "its fields are not those of a certificate"
+        raise LedgerConflict(namespace=entry.namespace, intent=str(entry.facts["intent"]), reason=reason) from error
     try:
         digests = EffectRequest(
             **{name: facts[name] for name in ("intent", "domain", "tool", "agent")},
             args=entry.facts["args"],
+            parent=facts["parent"],
+            read_set=cast("Any", read_json(facts["read_set"])),
+            known_clock=entry.facts["vector_clock"],
             identity=entry.facts.get("identity_fields"),
         ).fingerprint
+        _require_number(facts["seq"])
     except ValueError as error:
         reason = "it is no action that could be admitted here"
         raise LedgerConflict(namespace=entry.namespace, intent=facts["intent"], reason=reason) from error
@@ -77,6 +95,12 @@ def _staged(entry: Entry) -> dict[str, Any]:
         "args_digest": digests.args_digest,
         "identity_digest": digests.identity_digest,
     }
+
+
+def _require_number(seq: Any) -> None:
+    if type(seq) is not int or not 1 <= seq <= MAX_SEQ:
+        msg = "a domain gives no such number"
+        raise ValueError(msg)
 
 
 def _fixed(statement: str) -> Any:

@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
+from effectfence_pg.audit.beside import Beside
 from effectfence_pg.audit.errors import LedgerBroken
 from effectfence_pg.audit.reading import Reader, Row, streamed
 from effectfence_pg.sql import audit
@@ -132,10 +133,11 @@ def _entry(facts: dict[str, Any], number: int) -> Entry:
     try:
         body = certificate_body(**{name: facts[name] for name in HASHED_FIELDS})
         entry = Entry(facts["namespace"], facts["hash"], body, facts)
-        known = entry.minted_at
+        # No hash covers what stands beside the certificate: a ledger that was edited must not get into a database.
+        Beside.model_validate({name: facts.get(name) for name in Beside.model_fields})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LedgerBroken(line=number, reason="it is no certificate") from error
-    if sha256(body).hexdigest() != entry.hash or known.tzinfo is None:
+    if sha256(body).hexdigest() != entry.hash:
         raise LedgerBroken(line=number, reason=f"certificate {entry.hash} does not hold")
     return entry
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from effectfence_pg.audit import importing, ledger, verification
+from effectfence_pg.audit.errors import LedgerBroken, LedgerConflict
+from effectfence_pg.audit.reading import reading
 from effectfence_pg.rendering import FORMATS
+from effectfence_pg.values.certificates import HASHED_FIELDS, certificate_body
 from tests.support.servers import libpq_url
 from tests.support.world import World
 
@@ -101,3 +108,51 @@ def test_what_programs_read_is_utf8_whatever_the_terminal_says(world: World, tmp
     assert json.loads(checked.stdout) == {"verified": 1}
     shown = run(world, "intents", "show", EVIL, *tenant, "--json", encoding="ascii")
     assert json.loads(shown.stdout)["intent"] == EVIL
+
+
+BESIDE: dict[str, list[object]] = {
+    "namespace": [5, None, "", "x" * 200, ["a"], "a\0b"],
+    "attempt": ["x", 0, -1, 2**40, None, 1.5, True],
+    "minted_at": ["9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+14:00", 5, "2020-01-01", None],
+    "reconciled_over": [5, [], {"a": "\0"}],
+    "identity_fields": ["cents", ["nope"], [5], {}],
+    "observed": [
+        "x",
+        {},
+        5,
+        [["x"]],
+        [["a", "b", "read_set"]],
+        [["a", 1, "z"]],
+        [["a", 1, "observes"]],
+        [["sealed", 1, "observes"]],
+        [[5, 1, "parent"]],
+    ],
+    "read_set": [[5], [{"domain": "d"}], [{"domain": "d", "seq": "x"}], [{"domain": "d", "seq": 2**70}]],
+    "vector_clock": [[], {"a": "x"}, {"a": -1}, {"a": 2**70}],
+    "seq": ["1", -1, 0, 2**70, 1.5, True],
+    "parent": [5, "x"],
+    "agent": [5, "", "y" * 3000],
+    "tool": ["", None],
+    "intent": [5, "x\0"],
+}
+
+
+@pytest.mark.parametrize("field", BESIDE)
+def test_no_edited_ledger_gets_into_a_database(migrated_database: str, world: World, field: str) -> None:
+    world.commit("sealed", read_set=world.fence.observe("other"))
+    with reading(world.engine.url) as reader:
+        file = io.StringIO(newline="\n")
+        ledger.export(reader, file, namespace=world.namespace)
+    line = json.loads(file.getvalue().split("\n")[0])
+    for value in BESIDE[field]:
+        edited = {**line, field: value}
+        with contextlib.suppress(Exception):
+            # Whoever edits a ledger can hash as well; what cannot be hashed is refused for that.
+            edited["hash"] = sha256(certificate_body(**{name: edited[name] for name in HASHED_FIELDS})).hexdigest()
+        digest = sha256(f"{edited['hash']} {edited['namespace']}\n".encode()).hexdigest()
+        total = {"ledger": {"certificates": 1, "digest": digest}}
+        forged = io.StringIO(f"{json.dumps(edited)}\n{json.dumps(total)}\n", newline="\n")
+        with pytest.raises((LedgerBroken, LedgerConflict)), reading(migrated_database, writes=True) as writer:
+            importing.bring_in(writer, forged, operator="mallory")
+    with reading(migrated_database) as reader:
+        assert verification.verify(reader).certificates == 0
