@@ -56,6 +56,12 @@ def translate(error: Exception) -> Exception:
     return error
 
 
+def one_line(error: BaseException) -> str:
+    """All that the driver said, on one line; where a line ended without punctuation, a full stop stands."""
+    said = [line.strip() for line in str(getattr(error, "orig", None) or error).splitlines() if line.strip()]
+    return " ".join(line if line[-1] in ".?!:;," or line is said[-1] else f"{line}." for line in said)
+
+
 def first_line(error: BaseException) -> str:
     """What the server, or the driver, said."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
