@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from effectfence_pg import admissions
-from effectfence_pg.calls import NULL
+from effectfence_pg.calls import NULL, choice
 from effectfence_pg.current import CurrentEffect
 from effectfence_pg.errors import (
     AttemptMismatch,
@@ -21,7 +21,7 @@ from effectfence_pg.errors import (
 )
 from effectfence_pg.proof import judge
 from effectfence_pg.runs import Call, Claim, Desk, DidNotHappen, Happened, Look, Options, Ran, Running, Settle, Verify
-from effectfence_pg.values import EffectCert, Held, Outcome, PreparedEffect, Replay
+from effectfence_pg.values import ClosureMode, EffectCert, Held, Outcome, PreparedEffect, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,9 @@ def running(desk: Desk, request: Any, tool: Callable[[CurrentEffect], Any], opti
         BaseException: What the tool raised; the attempt is fenced, or released when that was declared as no effect.
     """
     admission = desk.calls.admission(request)
+    # What the commit is told is checked now: when the tool has run it is too late to refuse.
+    choice(ClosureMode, options.closure, "closure")
+    admissions.patience(options.timeout_seconds, "timeout_seconds")
     verdict = yield from _claimed(desk, admission, options)
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), True, verdict.certificate)
