@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from effectfence_pg.calls import NULL
+from effectfence_pg.calls import NULL, choice
 from effectfence_pg.errors import (
     AttemptMismatch,
     IntentFailed,
@@ -33,7 +33,7 @@ from effectfence_pg.running.runs import (
     Settle,
     Verify,
 )
-from effectfence_pg.values import EffectCert, Held, LeaseExpiry, Outcome, PreparedEffect, Replay
+from effectfence_pg.values import ClosureMode, EffectCert, Held, LeaseExpiry, Outcome, PreparedEffect, Replay
 from effectfence_pg.waiting import admissions
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def running(desk: Desk, request: Any, tool: Callable[[CurrentEffect], Any], opti
     admission = desk.calls.admission(request)
     if options.verify is not None:
         _promise(admission, options.verify)
+    # What the commit is told is checked now: when the tool has run it is too late to refuse.
+    choice(ClosureMode, options.closure, "closure")
+    admissions.patience(options.timeout_seconds, "timeout_seconds")
     verdict = yield from _claimed(desk, admission, options)
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), True, verdict.certificate)

@@ -198,3 +198,15 @@ def test_f17_an_interrupt_while_the_result_is_written_down_is_completed(
         tool()
     assert world.fence.status("charge:1").state == "committed"
     assert tool() == "done"
+
+
+@pytest.mark.parametrize("told", [{"closure": "nope"}, {"timeout_seconds": -1}, {"wait_seconds": "soon"}], ids=repr)
+def test_what_a_run_is_told_is_checked_before_its_tool_is_called(
+    world: World, ledger: Witness, told: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        world.fence.run(world.request(), lambda: ledger.happened("charge:1"), **told)
+    assert refused.value.field in told
+    assert not ledger.lines()
+    with pytest.raises(UnknownIntent):
+        world.fence.status("charge:1")
