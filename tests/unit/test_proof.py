@@ -57,8 +57,9 @@ def reset(client: socket.socket) -> None:
 
 def silent(client: socket.socket) -> None:
     """Read the request and answer nothing, until the client has gone."""
-    client.recv(65536)
-    client.recv(65536)
+    # A request may come in any number of pieces.
+    while client.recv(65536):
+        pass
 
 
 def cut_off(client: socket.socket) -> None:
