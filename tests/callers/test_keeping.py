@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from effectfence_pg.keeping import MAX_UNDER_WAY
 
 from effectfence_pg import (
     AsyncFence,
@@ -21,6 +20,7 @@ from effectfence_pg import (
     LeaseLost,
     current_effect,
 )
+from effectfence_pg.running.keeping import MAX_UNDER_WAY
 from effectfence_pg.sql.renewal import renew_all
 from tests.support.proxy import Proxy
 from tests.support.until import auntil, until

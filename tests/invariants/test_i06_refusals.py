@@ -27,6 +27,9 @@ OF_THE_DATABASE = {
 }
 """Tested where the database that causes them is at hand."""
 
+OF_A_TOOL = {"tool_unfinished"}
+"""No refusal: the tool was called, and its attempt is fenced."""
+
 
 def case(code: str) -> Callable[[Case], Case]:
     def register(make: Case) -> Case:
@@ -256,6 +259,13 @@ def _(world: World) -> Callable[[], object]:
     return lambda: world.fence.run(world.request(), lambda: pytest.fail("it ran again"))
 
 
+@case("fence_closed")
+def _(world: World) -> Callable[[], object]:
+    closed = Fence(world.engine, namespace=world.namespace)
+    closed.close()
+    return lambda: closed.prepare(world.request())
+
+
 @case("attempt_mismatch")
 def _(world: World) -> Callable[[], object]:
     world.put("failed")
@@ -293,7 +303,7 @@ def test_every_class_of_refusal_has_its_case() -> None:
     classes = {kind.code for kind in named if isinstance(kind, type) and issubclass(kind, FenceError)} - {
         FenceError.code
     }
-    assert set(CASES) | OF_THE_DATABASE == classes
+    assert set(CASES) | OF_THE_DATABASE | OF_A_TOOL == classes
 
 
 def test_a_call_that_gives_up_retrying_leaves_every_row_as_it_was(migrated_database: str) -> None:
