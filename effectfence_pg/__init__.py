@@ -5,7 +5,6 @@ Exactly one attempt runs the side effect; everybody else gets its recorded outco
 
 from effectfence_pg.async_fence import AsyncFence
 from effectfence_pg.async_repository import AsyncFenceRepository
-from effectfence_pg.current import CurrentEffect, current_effect
 from effectfence_pg.errors import (
     AttemptMismatch,
     Blocker,
@@ -17,6 +16,7 @@ from effectfence_pg.errors import (
     DatabaseEncodingError,
     DatabaseUnavailable,
     DomainRace,
+    FenceClosed,
     FenceError,
     IntentFailed,
     IntentInFlight,
@@ -35,6 +35,7 @@ from effectfence_pg.errors import (
     SchemaVersionError,
     SerializationConflict,
     TicketMismatch,
+    ToolUnfinished,
     UnknownBranch,
     UnknownIntent,
     UnknownParent,
@@ -42,11 +43,12 @@ from effectfence_pg.errors import (
     UnsettledEntry,
 )
 from effectfence_pg.fence import Fence
-from effectfence_pg.messages import tool_message
-from effectfence_pg.naming import DerivedIntentWarning
-from effectfence_pg.proof import never_sent
 from effectfence_pg.repository import FenceRepository, is_retryable
-from effectfence_pg.runs import DidNotHappen, Happened, Ran
+from effectfence_pg.running.current import CurrentEffect, current_effect
+from effectfence_pg.running.messages import tool_message
+from effectfence_pg.running.naming import DerivedIntentWarning
+from effectfence_pg.running.proof import never_sent
+from effectfence_pg.running.runs import DidNotHappen, Happened, Ran
 from effectfence_pg.values import (
     Aborted,
     AbortEffect,
@@ -103,6 +105,7 @@ __all__ = [
     "EffectStatus",
     "FallenEffect",
     "Fence",
+    "FenceClosed",
     "FenceConfig",
     "FenceError",
     "FenceRepository",
@@ -137,6 +140,7 @@ __all__ = [
     "SerializationConflict",
     "Settled",
     "TicketMismatch",
+    "ToolUnfinished",
     "UnknownBranch",
     "UnknownIntent",
     "UnknownParent",

@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from effectfence_pg import admissions, telemetry
-from effectfence_pg.admissions import Memory
-from effectfence_pg.async_callers import AsyncCallers
+from effectfence_pg import plans, telemetry
 from effectfence_pg.async_repository import AsyncFenceRepository
 from effectfence_pg.async_surface import AsyncSurface
 from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import leave_at_fork, make_async_engine
-from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import task_keeper
-from effectfence_pg.listening import AsyncListener
+from effectfence_pg.errors import DatabaseUnavailable, FenceClosed
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
-from effectfence_pg.runs import Claim, Desk
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps, translate
-from effectfence_pg.waiting import apause
+from effectfence_pg.running.async_callers import AsyncCallers
+from effectfence_pg.running.calling import require_tool
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import task_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Claim, Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
+from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import AsyncListener
+from effectfence_pg.waiting.room import apause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,10 +38,10 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
@@ -87,16 +90,23 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self._listener = AsyncListener(self.engine, namespace, self._memory.room)
         if self._calls.config.notify:
             self._memory.room.listen = self._listener.begin
-        self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
+        self._closed = False
+        self._desk = Desk(self._calls, self._memory, self._keep, _let_go, self._require_open)
 
     async def aclose(self) -> None:
-        """Wait for what is still being recorded, and close the engine if this fence made it."""
+        """Refuse new calls from now on, wait for what is still being recorded, and close the engine if this fence made it."""
+        self._closed, self._memory.room.listen = True, None
         await self._performer.background.finish()
         await self._listener.end()
         if self._owned:
             await self.engine.dispose()
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FenceClosed(namespace=self.namespace)
+
     async def __aenter__(self) -> Self:
+        self._require_open()
         return self
 
     async def __aexit__(
@@ -108,6 +118,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], *, wait_seconds: float | None = None
     ) -> Fresh | Replay:
         """Admit, replay or refuse one attempt of an action. See `Fence.prepare`."""
+        self._require_open()
         patience = admissions.patience(wait_seconds, "wait_seconds")
         call = self._calls.admission(request)
         return await self._performer.claim(
@@ -128,6 +139,7 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         timeout_seconds: float | None = None,
     ) -> EffectCert | Held:
         """Record the result and mint the certificate. See `Fence.commit`."""
+        self._require_open()
         timeout = admissions.patience(timeout_seconds, "timeout_seconds")
         operation = self._calls.commit(prepared, result, closure)
         memory, config = self._memory, self.config
@@ -137,6 +149,8 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         self, request: EffectRequest | Mapping[str, Any], function: Callable[[AsyncConnection], Awaitable[R]]
     ) -> Ran[R]:
         """Prepare, `await function(connection)` and commit in one SERIALIZABLE transaction. See `Fence.run_in_transaction`."""
+        self._require_open()
+        require_tool(function, awaits=True)
         taken = rounds(self.config.retry_deadline_seconds)
         return await adrive(taken, lambda _: self._round(request, function), self._pause)
 
@@ -192,6 +206,14 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         await apause(asked)
 
     async def _run(self, operation: Operation[T]) -> T:
+        self._require_open()
+        return await self._step(operation)
+
+    async def _follow(self, plan: plans.Plan[T]) -> T:
+        self._require_open()
+        return await plans.afollow(plan, self._step)
+
+    async def _step(self, operation: Operation[T]) -> T:
         if not operation.writes:
             return await self._drive(self._desk.steps(operation), self._pause)
         return await self._performer.settle(lambda: self._desk.steps(operation))
@@ -201,7 +223,12 @@ class AsyncFence(AsyncCallers, AsyncSurface):
             await self._check_once()
         if telemetry.wanted():
             running = telemetry.told(running, self.namespace)
-        return await adrive(running, self._execute, pause)
+        try:
+            return await adrive(running, self._execute, pause)
+        finally:
+            if self._closed and self._owned:
+                # It had begun before the fence was closed: it leaves no connection behind.
+                await self.engine.dispose()
 
     async def _check_once(self) -> None:
         """Whoever comes meanwhile waits for the first."""

@@ -8,10 +8,10 @@ import psycopg
 from sqlalchemy import exc
 
 from effectfence_pg.async_surface import AsyncSurface
-from effectfence_pg.calls import Calls
+from effectfence_pg.calls import Calls, require_connection
 from effectfence_pg.plans import afollow, chained
 from effectfence_pg.sql import verbs
-from effectfence_pg.transactions import translate
+from effectfence_pg.sqlstates import translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,7 @@ class AsyncFenceRepository(AsyncSurface):
     def __init__(
         self, connection: AsyncConnection, *, namespace: str = "default", config: FenceConfig | None = None
     ) -> None:
+        require_connection(connection, awaits=True)
         self._connection = connection
         self._calls = Calls(namespace, config)
 

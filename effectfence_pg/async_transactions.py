@@ -9,16 +9,8 @@ from sqlalchemy import exc
 from sqlalchemy.util import greenlet_spawn
 
 from effectfence_pg.pipelining import forget, session_of
-from effectfence_pg.transactions import (
-    IDLE,
-    STALE_STATEMENT,
-    ConnectionLost,
-    Pause,
-    Steps,
-    commands,
-    not_reached,
-    tenant_of,
-)
+from effectfence_pg.sqlstates import STALE_STATEMENT
+from effectfence_pg.transactions import IDLE, ConnectionLost, Pause, Steps, commands, not_reached, tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

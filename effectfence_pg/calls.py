@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -280,6 +280,19 @@ def _check_number(value: Any, field: str, least: int, most: int) -> None:
         raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
 
 
+def require_connection(given: Any, *, awaits: bool) -> None:
+    """Refuse what is no connection, or one of the other kind, before anything is asked of it.
+
+    Raises:
+        InvalidRequest: An engine, a URL, an AsyncConnection for a FenceRepository or the other way round.
+    """
+    execute = getattr(given, "execute", None)
+    if execute is None or inspect.iscoroutinefunction(execute) != awaits:
+        wanted = "an AsyncConnection" if awaits else "a Connection"
+        reason = f"is of type {type(given).__name__}; give {wanted} with a transaction of yours, as engine.begin() has"
+        raise InvalidRequest(field="connection", reason=reason)
+
+
 def patience(value: Any, field: str) -> float:
     """How long a call may wait, in seconds: none when it does not say.
 
@@ -291,25 +304,3 @@ def patience(value: Any, field: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE_SECONDS:
         raise InvalidRequest(field=field, reason=f"is no number of seconds from 0 to {MAX_LEASE_SECONDS:.0f}")
     return float(value)
-
-
-class Recent:
-    """The intents seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._keys: dict[bytes, bool] = {}
-        self._lock = Lock()
-
-    def get(self, key: bytes) -> bool | None:
-        """Whether its certificate was seen; None when the intent was not."""
-        return self._keys.get(key)
-
-    def add(self, key: bytes, *, sealed: bool = False) -> None:
-        """Remember an intent; the one that came first is forgotten."""
-        if self._keys.get(key) == sealed:
-            return
-        with self._lock:
-            self._keys[key] = sealed
-            if len(self._keys) > self._limit:
-                del self._keys[next(iter(self._keys))]

@@ -33,6 +33,8 @@ class LeanPool(QueuePool):
     same connections.
     """
 
+    # SQLAlchemy names a pool's logger after its class: what it says is not among what the fence says.
+    _sqla_logger_namespace = "sqlalchemy.pool.LeanPool"
     _disposed = False
 
     def dispose(self) -> None:

@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Engine, exc
 
-from effectfence_pg import admissions, telemetry
-from effectfence_pg.admissions import Memory
+from effectfence_pg import plans, telemetry
 from effectfence_pg.async_transactions import adrive
-from effectfence_pg.callers import Callers
 from effectfence_pg.calls import Calls
-from effectfence_pg.current import Entered
 from effectfence_pg.engines import leave_at_fork, make_engine
-from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.keeping import thread_keeper
-from effectfence_pg.listening import Listener
+from effectfence_pg.errors import DatabaseUnavailable, FenceClosed
 from effectfence_pg.migrate import require_usable
-from effectfence_pg.performing import Performer
 from effectfence_pg.repository import FenceRepository
-from effectfence_pg.runs import Desk
+from effectfence_pg.running.callers import Callers
+from effectfence_pg.running.calling import require_tool
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.keeping import thread_keeper
+from effectfence_pg.running.performing import Performer
+from effectfence_pg.running.runs import Desk
+from effectfence_pg.running.together import rounds, together
+from effectfence_pg.sqlstates import translate
 from effectfence_pg.surface import Surface
-from effectfence_pg.together import rounds, together
-from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps, translate
-from effectfence_pg.waiting import apause, pause
+from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps
+from effectfence_pg.waiting import admissions
+from effectfence_pg.waiting.admissions import Memory
+from effectfence_pg.waiting.listening import Listener
+from effectfence_pg.waiting.room import apause, pause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -33,10 +36,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
 
-    from effectfence_pg.current import CurrentEffect
     from effectfence_pg.errors import FenceError
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.runs import Ran
+    from effectfence_pg.running.current import CurrentEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.runs import Ran
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import (
         EffectCert,
@@ -82,15 +85,22 @@ class Fence(Callers, Surface):
         self._listener = Listener(self.engine, namespace, self._memory.room)
         if self._calls.config.notify:
             self._memory.room.listen = self._listener.begin
-        self._desk = Desk(self._calls, self._memory, self._keep, _let_go)
+        self._closed = False
+        self._desk = Desk(self._calls, self._memory, self._keep, _let_go, self._require_open)
 
     def close(self) -> None:
-        """Close the engine, if this fence made it."""
+        """Refuse new calls from now on, and close the engine if this fence made it. What has begun is finished and recorded."""
+        self._closed = True
         self._listener.end()
         if self._owned:
             self.engine.dispose()
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FenceClosed(namespace=self.namespace)
+
     def __enter__(self) -> Self:
+        self._require_open()
         return self
 
     def __exit__(
@@ -115,6 +125,7 @@ class Fence(Callers, Surface):
             IntentMismatch, IntentInFlight, IntentFailed, UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent,
             DomainRace: The gate that refused; nothing was changed.
         """
+        self._require_open()
         return self._drive(admissions.prepare(self._calls, self._memory, request, wait_seconds))
 
     def commit(
@@ -141,6 +152,7 @@ class Fence(Callers, Surface):
             ClosureAborted, ClosurePending: What it observed was rolled back, or is undecided.
             ResultNotRecordable: The result is no JSON value or too large; the effect is still in flight.
         """
+        self._require_open()
         return self._drive(
             admissions.commit(
                 self._calls, self._memory, prepared, result, closure=closure, timeout_seconds=timeout_seconds
@@ -165,6 +177,8 @@ class Fence(Callers, Surface):
             RetriesExhausted: Conflicts outlasted the deadline.
             BaseException: What the function raised.
         """
+        self._require_open()
+        require_tool(function, awaits=False)
         taken = rounds(self.config.retry_deadline_seconds)
         return drive(taken, lambda _: self._round(request, function), self._pause)
 
@@ -203,14 +217,24 @@ class Fence(Callers, Surface):
         pause(asked)
 
     def _run(self, operation: Operation[T]) -> T:
+        self._require_open()
         return self._drive(self._desk.steps(operation))
+
+    def _follow(self, plan: plans.Plan[T]) -> T:
+        self._require_open()
+        return plans.follow(plan, lambda operation: self._drive(self._desk.steps(operation)))
 
     def _drive(self, running: Steps[T]) -> T:
         if not self._checked:
             self._check_database()
         if telemetry.wanted():
             running = telemetry.told(running, self.namespace)
-        return drive(running, self._execute, self._pause)
+        try:
+            return drive(running, self._execute, self._pause)
+        finally:
+            if self._closed and self._owned:
+                # It had begun before the fence was closed: it leaves no connection behind.
+                self.engine.dispose()
 
     def renew_within(self, operation: Operation[dict[int, FenceError]], seconds: float) -> dict[int, FenceError]:
         """Run a renewal, and give up after so many seconds."""
@@ -233,7 +257,11 @@ class Fence(Callers, Surface):
         if not self._checked:
             await asyncio.to_thread(self._check_database)
         running = telemetry.told(running, self.namespace) if telemetry.wanted() else running
-        return await adrive(running, functools.partial(asyncio.to_thread, self._execute), pause)
+        try:
+            return await adrive(running, functools.partial(asyncio.to_thread, self._execute), pause)
+        finally:
+            if self._closed and self._owned:
+                self.engine.dispose()
 
     def _check_database(self) -> None:
         """Once per fence: is this a database that this library can work with."""

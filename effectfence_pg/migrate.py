@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, NullPool, create_engine, exc, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, exc, text
 
 from effectfence_pg.errors import DatabaseEncodingError, DatabaseUnavailable, SchemaVersionError
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
@@ -16,7 +17,7 @@ from effectfence_pg.sql.statistics import FIRST_STATISTICS
 from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sqlalchemy import URL
 
@@ -48,8 +49,16 @@ def upgrade(database: str | URL | Connection, revision: str = "effectfence@head"
     Raises:
         DatabaseUnavailable: It cannot be reached.
         DatabaseEncodingError: It is not UTF8.
+        SchemaVersionError: It is newer than this library.
     """
-    _run(database, partial(command.upgrade, revision=revision))
+
+    def act(config: Config) -> None:
+        found = current(config.attributes["connection"])
+        if is_newer(found):
+            require_version(found)
+        command.upgrade(config, revision)
+
+    _run(database, act)
 
 
 def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_certificates: bool = False) -> None:
@@ -64,14 +73,29 @@ def _run(database: str | URL | Connection, act: Callable[[Config], None], **attr
             database.begin()
         act(config(database, **attributes))
         return
-    engine = create_engine(normalise_url(database), poolclass=NullPool, connect_args=CLIENT_ENCODING)
-    try:
+    with _connecting(database) as engine:
         with engine.begin() as connection:
             act(config(connection, **attributes))
         with engine.begin() as connection:
             connection.execute(text(FIRST_STATISTICS))
+
+
+@contextlib.contextmanager
+def _connecting(database: str | URL) -> Generator[Engine]:
+    try:
+        yield create_engine(normalise_url(database), poolclass=NullPool, connect_args=CLIENT_ENCODING)
     except exc.OperationalError as error:
         raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
+
+
+def revision(database: str | URL) -> str | None:
+    """The revision of a database; None when it was never migrated.
+
+    Raises:
+        DatabaseUnavailable: It cannot be reached.
+    """
+    with _connecting(database) as engine, engine.connect() as connection:
+        return current(connection)
 
 
 def current(connection: Connection) -> str | None:
@@ -104,6 +128,10 @@ def require_version(found: str | None) -> None:
     """
     if found == SCHEMA_VERSION:
         return
-    newer = found is not None and found > SCHEMA_VERSION
-    command_line = "pip install --upgrade effectfence-pg" if newer else UPGRADE_COMMAND
+    command_line = "pip install --upgrade effectfence-pg" if is_newer(found) else UPGRADE_COMMAND
     raise SchemaVersionError(found=found, expected=SCHEMA_VERSION, command=command_line)
+
+
+def is_newer(found: str | None) -> bool:
+    """Whether a revision is of a later version of this library."""
+    return found is not None and found > SCHEMA_VERSION

@@ -14,6 +14,7 @@ from effectfence_pg.errors import SerializationConflict
 from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.sql.operation import following
 from effectfence_pg.transactions import MAX_STEPS
+from effectfence_pg.unfinished import finished, require_callable
 from effectfence_pg.values import AbortEffect, ClosureMode, Replay, Settled
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def afollow(plan: Plan[T], run: Callable[[Operation[Any]], Awaitable[Any]]
         while True:
             try:
                 answer = asked.function(asked.argument) if isinstance(asked, Invoke) else run(asked)
-                if isawaitable(answer):
+                while isawaitable(answer):
                     answer = await answer
             except BaseException as error:  # noqa: BLE001
                 asked = plan.throw(error)
@@ -128,6 +129,7 @@ def compensate(
     calls: Calls, effects: Iterable[FallenEffect], run: Callable[[PreparedEffect], Any], agent: str
 ) -> Plan[tuple[EffectCert | Held, ...]]:
     """Undo what an abort answered with, one after the other, each as an effect of its own."""
+    require_callable(run, "run")
     done: list[EffectCert | Held] = []
     for effect in effects:
         if not effect.due or effect.compensation is None:
@@ -137,7 +139,7 @@ def compensate(
             done.append(verdict.certificate)
             continue
         try:
-            result = yield Invoke(run, verdict.prepared)
+            result = finished((yield Invoke(run, verdict.prepared)), intent=verdict.prepared.intent)
         except BaseException as error:
             reason = f"the compensation raised {type(error).__name__}"
             yield from ask(calls.abort(verdict.prepared, reason, AbortEffect.UNKNOWN))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from sqlalchemy import exc
 
-from effectfence_pg.calls import Calls
+from effectfence_pg.calls import Calls, require_connection
 from effectfence_pg.plans import chained, follow
 from effectfence_pg.sql import verbs
+from effectfence_pg.sqlstates import is_retryable, translate
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import is_retryable, translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,7 @@ class FenceRepository(Surface):
     def __init__(
         self, connection: Connection, *, namespace: str = "default", config: FenceConfig | None = None
     ) -> None:
+        require_connection(connection, awaits=False)
         self._connection = connection
         self._calls = Calls(namespace, config)
 

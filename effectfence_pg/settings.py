@@ -57,8 +57,16 @@ def normalise_url(url: str | URL) -> URL:
 
 
 def given_database(flag: str | None = None) -> GivenDatabase | None:
-    """The database that the flag or the environment names, None when neither does. An empty value names nothing."""
-    if flag:
+    """The database that the flag or the environment names, None when neither does.
+
+    An empty variable names nothing; an empty flag is a mistake, of a script most often: `--database-url "$UNSET"`.
+
+    Raises:
+        InvalidDatabaseUrl: What is named cannot be used.
+    """
+    if flag is not None:
+        if not flag.strip():
+            raise InvalidDatabaseUrl(reason="it is empty")
         return GivenDatabase(normalise_url(flag), "flag")
     if variable := os.environ.get(DATABASE_VARIABLE):
         return GivenDatabase(normalise_url(variable), "environment")

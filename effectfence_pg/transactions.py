@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Float8, Int8
-from sqlalchemy import Double, Integer, exc, text
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy import exc, text
 
+from effectfence_pg.binding import compiled
 from effectfence_pg.engines import LeanPool
 from effectfence_pg.errors import (
     DatabaseUnavailable,
-    PermissionDenied,
     RetriesExhausted,
-    SchemaVersionError,
     SerializationConflict,
 )
 from effectfence_pg.pipelining import (
@@ -40,30 +35,13 @@ from effectfence_pg.pipelining import (
     transaction,
 )
 from effectfence_pg.sql.operation import Operation, Then, following
-from effectfence_pg.sql.statements import PARAMETERS
-from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
+from effectfence_pg.sqlstates import ODD, RETRIED, STALE_STATEMENT, first_line, sqlstate, translate
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 T = TypeVar("T")
 
-CONFLICTS = frozenset({"40001", "40P01"})
-"""serialization_failure and deadlock_detected: the whole transaction is run again."""
-
-RETRIED = CONFLICTS | {"53200"}
-"""And out of memory, as the server says when its table of predicate locks is full: others end, and leave room in it."""
-
-RACED_UNIQUE = frozenset({"23505", "23P01"})
-"""Overlapping serializable transactions may report a unique violation instead; run again, a few times only."""
-
-UNDEFINED = frozenset({"42P01", "3F000", "42703", "42883"})
-"""Table, schema, column or function missing: the database is not migrated, or to another version."""
-
-STALE_STATEMENT = frozenset({"26000", "42P05", "0A000"})
-"""A prepared statement is gone, there twice or outdated: it is prepared anew, and the transaction run again."""
-
-ODD = RACED_UNIQUE | STALE_STATEMENT
 MAX_ODD_RETRIES = 3
 IDLE = TransactionStatus.IDLE
 
@@ -91,20 +69,6 @@ class Pause:
 Steps = Generator[Operation[Any] | Pause, Any, T]
 """What a caller has to do, one thing after the other: run an operation in a transaction of its own and send back the row (or
 throw the error), or wait. It ends with the answer."""
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether a transaction that ended with this error may be run again as a whole: 40001 and 40P01.
-
-    Takes psycopg's and SQLAlchemy's errors, and `SerializationConflict`.
-    """
-    return isinstance(error, SerializationConflict) or sqlstate(error) in CONFLICTS
-
-
-def sqlstate(error: BaseException) -> str | None:
-    """The SQLSTATE behind an error of psycopg or SQLAlchemy."""
-    original = getattr(error, "orig", None) or error
-    return getattr(original, "sqlstate", None)
 
 
 def steps(operation: Operation[T], deadline_seconds: float, *, insists: bool = False) -> Steps[T]:
@@ -163,27 +127,6 @@ def _give_up_after(deadline: float, error: Exception) -> None:
 def backoff(attempt: int) -> float:
     """Full jitter, seconds: a burst of rivals spreads out instead of meeting again."""
     return random.uniform(0, min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt))  # noqa: S311
-
-
-def translate(error: Exception) -> Exception:
-    """The typed error behind a database error; the error itself when it is none of ours."""
-    state = sqlstate(error)
-    if state in CONFLICTS:
-        return SerializationConflict(sqlstate=state)
-    if state in UNDEFINED:
-        return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)
-    if state == "42501":
-        return PermissionDenied(reason=_first_line(error))
-    if (state is not None and state[:2] in {"08", "53", "57"}) or state in {"25006", "28P01", "28000", "3D000"}:
-        return DatabaseUnavailable(reason=_first_line(error))
-    if state is None and isinstance(getattr(error, "orig", None) or error, psycopg.OperationalError):
-        # The server says why with a SQLSTATE; without one nobody is there to say anything.
-        return DatabaseUnavailable(reason=_first_line(error))
-    return error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def drive(running: Steps[T], execute: Callable[[Operation[Any]], Any], pause: Callable[[Pause], None]) -> T:
@@ -247,7 +190,7 @@ class Executor:
                 forget(session_of(pooled))
             if connection.closed:
                 pooled.invalidate(error)
-                raise ConnectionLost(_first_line(error)) from error
+                raise ConnectionLost(first_line(error)) from error
             raise
         else:
             return row
@@ -297,51 +240,5 @@ def _end_transaction(pooled: Any, connection: Any) -> None:
 def not_reached(error: Exception) -> Exception:
     """What a connection that could not be had means: refused for good, or to be tried again."""
     if sqlstate(error) in {"28P01", "28000", "3D000"}:
-        return DatabaseUnavailable(reason=_first_line(error))
-    return NotReached(_first_line(error))
-
-
-_DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
-
-
-class Compiled:
-    """A statement as the server takes it: its text, the names of its parameters in order, and what fixes their types."""
-
-    __slots__ = ("_binders", "names", "text")
-
-    def __init__(self, statement: Any) -> None:
-        result = statement.compile(dialect=_DIALECT)
-        self.text = str(result).encode()
-        self.names: tuple[str, ...] = tuple(result.positiontup or ())
-        binders = ((at, _binder(PARAMETERS[name])) for at, name in enumerate(self.names))
-        self._binders = tuple((at, bind) for at, bind in binders if bind is not None)
-
-    def values(self, given: Mapping[str, Any]) -> list[Any]:
-        """The values of the parameters, in order."""
-        values = [given[name] for name in self.names]
-        for at, bind in self._binders:
-            values[at] = bind(values[at])
-        return values
-
-
-@lru_cache(maxsize=256)
-def compiled(statement: Any) -> Compiled:
-    """The statement in its compiled form, once for each."""
-    return Compiled(statement)
-
-
-def _int8(value: Any) -> Any:
-    return None if value is None else Int8(value)
-
-
-def _int8s(values: Any) -> Any:
-    return None if values is None else [Int8(value) for value in values]
-
-
-def _binder(kind: Any) -> Callable[[Any], Any] | None:
-    """Fix the wire type of a parameter, so that a statement is prepared once and not once per magnitude of a number."""
-    if isinstance(kind, ARRAY) and isinstance(cast("Any", kind).item_type, Integer):
-        return _int8s
-    if isinstance(kind, Integer):
-        return _int8
-    return Float8 if isinstance(kind, Double) else None
+        return DatabaseUnavailable(reason=first_line(error))
+    return NotReached(first_line(error))

@@ -1,16 +1,21 @@
 """Where migrations run: a URL that was given, or the caller's own connection and transaction."""
 
+import contextlib
 import logging.config
 import sys
+from collections.abc import Generator
 from typing import Any
 
 from alembic import context
 from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
+from effectfence_pg.errors import FenceError
 from effectfence_pg.settings import CLIENT_ENCODING, given_database
 from effectfence_pg.sql.statistics import FIRST_STATISTICS, LOCK_KEY
 from effectfence_pg.sql.tables import SCHEMA, metadata
+from effectfence_pg.sqlstates import one_line
 
 
 def database_url() -> URL:
@@ -22,6 +27,17 @@ def database_url() -> URL:
     if given is None:
         sys.exit("no database: set EFFECTFENCE_DATABASE_URL or pass -x url=postgresql://...")
     return given.url
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Generator[None]:
+    """What an operator can mend is said in a line, as alembic does with its own errors; programs get the error itself."""
+    try:
+        yield
+    except (FenceError, DBAPIError) as error:
+        if context.config.cmd_opts is None:
+            raise
+        sys.exit(f"FAILED: {error}. {error.advice}" if isinstance(error, FenceError) else f"FAILED: {one_line(error)}")
 
 
 def configure(**options: Any) -> None:
@@ -82,4 +98,5 @@ if context.config.config_file_name and not context.config.attributes.get("quiet"
 if context.is_offline_mode():
     run_offline()
 else:
-    run_online()
+    with one_line_errors():
+        run_online()

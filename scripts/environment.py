@@ -28,7 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / os.environ.get("EFFECTFENCE_VENV", ".venv")
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "effectfence-installed.json"
-INCLUDES = {"dev": {"dev", "test", "cli", "embedded"}}
+INCLUDES = {
+    "dev": {"dev", "test", "cli", "embedded", "mcp", "gateway"},
+    "mcp": {"mcp", "cli"},
+    "gateway": {"gateway", "mcp", "cli"},
+}
 OLDEST = (3, 11)
 
 

@@ -6,7 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from effectfence_pg.audit.reading import Reader, one, rows
+from effectfence_pg.audit.reading import Reader, one, rows, schema_version
+from effectfence_pg.errors import SchemaVersionError
+from effectfence_pg.migrate import require_version
 from effectfence_pg.sql import audit
 from effectfence_pg.sql.tables import SCHEMA_VERSION
 
@@ -39,18 +41,38 @@ class Finding:
 
 
 def diagnose(reader: Reader) -> Iterator[Finding]:
-    """Look at everything in turn; a connection that got this far has the right schema version."""
-    yield Finding("schema", "ok", f"revision {SCHEMA_VERSION}", {"version": SCHEMA_VERSION})
+    """Look at everything in turn; without the schema that this library knows, at the server only.
+
+    Args:
+        reader: A connection to a database of any version.
+    """
+    schema = _schema(reader)
+    yield schema
     before = time.time()
     server = one(reader, audit.SERVER)
     # The clock was read somewhere between these two.
     yield _clock(float(server["now"]), before, time.time())
     yield from _server(server)
+    if schema.level == "ok":
+        yield from _record(reader)
+    yield _long_transactions(reader)
+
+
+def _record(reader: Reader) -> Iterator[Finding]:
     yield from _grants(reader)
     yield _leases(reader)
     yield _hot_domains(reader)
     yield _bloat(reader)
-    yield _long_transactions(reader)
+
+
+def _schema(reader: Reader) -> Finding:
+    found = schema_version(reader)
+    facts = {"version": found, "expected": SCHEMA_VERSION}
+    try:
+        require_version(found)
+    except SchemaVersionError as error:
+        return Finding("schema", "fail", str(error), facts | {"command": error.command})
+    return Finding("schema", "ok", f"revision {found}", facts)
 
 
 def _clock(theirs: float, before: float, after: float) -> Finding:
@@ -81,9 +103,7 @@ def _server(server: dict[str, Any]) -> Iterator[Finding]:
     yield Finding(
         "standby",
         "fail" if standby else "ok",
-        "this is a standby: nothing can be admitted here"
-        if standby
-        else f"a primary with {server['standbys']} standbys",
+        "this is a standby: nothing can be admitted here" if standby else f"a primary, standbys: {server['standbys']}",
         {"in_recovery": standby, "standbys": server["standbys"]},
     )
 

@@ -16,8 +16,10 @@ class LedgerBroken(FenceError):
     line: int
     reason: str
 
-    template: ClassVar[str] = "line {line} of the ledger: {reason}"
     advice: ClassVar[str] = "Use another copy of the file: this one was cut, edited or written by something else."
+
+    def _message(self) -> str:
+        return f"line {self.line} of the ledger: {self.reason}" if self.line else f"the ledger: {self.reason}"
 
 
 class LedgerConflict(FenceError):

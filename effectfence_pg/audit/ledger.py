@@ -96,7 +96,7 @@ def entries(file: IO[str]) -> Iterator[Entry]:
         LedgerBroken: The line that does not hold; 0 when the total is missing.
     """
     counting, said = _Counting(), None
-    for number, text in enumerate(file, start=1):
+    for number, text in enumerate(_texts(file), start=1):
         if said is not None:
             raise LedgerBroken(line=number, reason="something stands behind the total")
         facts = _parsed(text, number)
@@ -110,6 +110,13 @@ def entries(file: IO[str]) -> Iterator[Entry]:
         raise LedgerBroken(line=0, reason="its last line, the total, is missing: it was cut")
     if said != counting.total():
         raise LedgerBroken(line=0, reason="the total says otherwise: certificates were removed, added or moved")
+
+
+def _texts(file: IO[str]) -> Iterator[str]:
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        raise LedgerBroken(line=0, reason="it is no text in UTF-8") from error
 
 
 def _parsed(text: str, number: int) -> dict[str, Any]:

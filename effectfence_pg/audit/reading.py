@@ -14,7 +14,7 @@ from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.migrate import require_version
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.audit import QUIET
-from effectfence_pg.transactions import translate
+from effectfence_pg.sqlstates import one_line, translate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -31,12 +31,15 @@ _VERSION = "SELECT version_num FROM effectfence.alembic_version"
 
 
 @contextlib.contextmanager
-def reading(url: str | URL, *, writes: bool = False, application_name: str = "effectfence-audit") -> Generator[Reader]:
+def reading(
+    url: str | URL, *, writes: bool = False, any_version: bool = False, application_name: str = "effectfence-audit"
+) -> Generator[Reader]:
     """A connection to a database of this library's version.
 
     Args:
         url: Which database.
         writes: Whether something is stored; otherwise the server refuses to.
+        any_version: Also when the schema is another one, or none: for who asks `schema_version` and looks no further.
         application_name: How the connection names itself.
 
     Raises:
@@ -53,19 +56,23 @@ def reading(url: str | URL, *, writes: bool = False, application_name: str = "ef
             client_encoding="utf8",
         )
     except psycopg.Error as error:
-        raise DatabaseUnavailable(reason=" ".join(str(error).split())) from error
+        raise DatabaseUnavailable(reason=one_line(error)) from error
     with contextlib.closing(connection):
         try:
             connection.read_only = not writes
-            known = connection.execute(
-                "SELECT to_regclass('effectfence.alembic_version') IS NOT NULL AS known"
-            ).fetchone()
-            found = connection.execute(_VERSION).fetchone() if known and known["known"] else None
-            require_version(None if found is None else str(found["version_num"]))
+            if not any_version:
+                require_version(schema_version(connection))
             yield connection
             connection.commit()
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+def schema_version(reader: Reader) -> str | None:
+    """The revision of the database; None when it was never migrated."""
+    known = reader.execute("SELECT to_regclass('effectfence.alembic_version') IS NOT NULL AS known").fetchone()
+    found = reader.execute(_VERSION).fetchone() if known and known["known"] else None
+    return None if found is None else str(found["version_num"])
 
 
 def rows(reader: Reader, query: str, parameters: Mapping[str, Any] | None = None, *, quiet: bool = False) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
-from effectfence_pg.cli import audit, db, intents, operate, rollback_storm, storm
+from effectfence_pg.cli import audit, db, demo, gateway, intents, mcp, operate, probe, rollback_storm, storm
 
 app = typer.Typer(
     name="effectfence-pg",
@@ -18,7 +18,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback with local variables would show passwords
 )
 app.add_typer(db.app, name="db")
+app.add_typer(gateway.app, name="gateway")
 app.command()(storm.storm)
+app.command()(mcp.mcp)
+app.command()(demo.demo)
+app.command()(probe.probe)
 app.command()(rollback_storm.rollback_storm)
 app.add_typer(intents.app, name="intents")
 app.command()(intents.unresolved)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from effectfence_pg.audit import diagnosis, importing, ledger, verification
 from effectfence_pg.audit import lineage as walking
 from effectfence_pg.cli.options import AnyNamespaceOption, NamespaceOption, SinceOption, instant, reader_of, ready
-from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, progress, reporting
+from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, counted, progress, reporting
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.rendering import FORMATS, facts
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 LINES_SHOWN = 20
+ENOUGH_FOR_A_RATE = 1000
+"""Certificates; the time that fewer take is that of a query, whatever their number."""
 
 
 class Format(StrEnum):
@@ -59,7 +61,7 @@ def lineage(
             return
         _write(out, picture + "\n")
         said = {"out": str(out), "format": str(format_), "nodes": len(graph.nodes), "edges": len(graph.edges)}
-        answer(as_json, said, f"{len(graph.nodes)} effects, {len(graph.edges)} edges: {out}")
+        answer(as_json, said, f"{counted(len(graph.nodes), 'effect')}, {counted(len(graph.edges), 'edge')}: {out}")
 
 
 def verify(
@@ -88,15 +90,16 @@ def verify(
 
 
 def _verified(found: dict[str, Any]) -> str:
-    rates = ", ".join(f"{rate:,} a second in {name}" for name, rate in found["per_second"].items())
-    lines = [f"{found['certificates']:,} certificates recomputed ({rates}), digest {found['digest']}"]
+    lines = [f"{counted(found['certificates'], 'certificate')} recomputed{_rates(found)}, digest {found['digest']}"]
     lines += [
         f"  {row['namespace']} {row['intent']} {row['hash']}: {', '.join(row['checks'])}"
         for row in found["mismatches"][:LINES_SHOWN]
     ]
     lines += [f"  {row['namespace']} {row['intent']}: committed, without a certificate" for row in found["missing"]]
     if earlier := found["against"]:
-        lines.append(f"{earlier['certificates']:,} of an earlier export compared, digest {earlier['digest']}")
+        lines.append(
+            f"{counted(earlier['certificates'], 'certificate')} of an earlier export compared, digest {earlier['digest']}"
+        )
         lines += [
             f"  {row['namespace']} {row['intent']} {row['hash']}: gone or rewritten since"
             for row in earlier["missing"][:LINES_SHOWN]
@@ -105,8 +108,20 @@ def _verified(found: dict[str, Any]) -> str:
             f"  {row['namespace']} {row['intent']} {row['hash']}: what it observed, or what stands beside it, was changed"
             for row in earlier["changed"][:LINES_SHOWN]
         ]
-    lines.append("all of it holds" if found["holds"] else "it does NOT hold")
+    if found["holds"]:
+        lines.append(
+            "all of it holds" if found["certificates"] else "there was nothing to verify: no certificate was found"
+        )
+    else:
+        lines.append("it does NOT hold")
     return "\n".join(lines)
+
+
+def _rates(found: dict[str, Any]) -> str:
+    """How fast it was, once there are enough to tell."""
+    if found["certificates"] < ENOUGH_FOR_A_RATE:
+        return ""
+    return f" ({', '.join(f'{rate:,} a second in {name}' for name, rate in found['per_second'].items())})"
 
 
 def export(
@@ -129,7 +144,7 @@ def export(
         )
         if out is not None:
             file.flush()
-            said = f"{total.certificates:,} certificates, digest {total.digest}: {out}"
+            said = f"{counted(total.certificates, 'certificate')}, digest {total.digest}: {out}"
             answer(as_json, {"out": str(out), **vars(total)}, said)
 
 
@@ -149,20 +164,22 @@ def bring_in(
         show = exits.enter_context(_shown("lines read"))
         if check:
             count = sum(1 for _ in ledger.entries(lines))
-            answer(as_json, {"verified": count}, f"{count:,} certificates verified")
+            answer(as_json, {"verified": count}, f"{counted(count, 'certificate')} verified")
             return
         writer = exits.enter_context(reader_of(database_url, writes=True))
         stored, known = importing.bring_in(
             writer, lines, operator=operator or getpass.getuser(), progress=lambda done: show(done, 0)
         )
         answer(
-            as_json, {"stored": stored, "known": known}, f"{stored:,} certificates stored, {known:,} were here already"
+            as_json,
+            {"stored": stored, "known": known},
+            f"{counted(stored, 'certificate')} stored, {known:,} known already",
         )
 
 
 def doctor(*, database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> None:
     """Look after the server: schema, clocks, durability, grants, leases, hot domains, bloat. Exit status 1: something fails."""
-    with reporting(as_json), reader_of(database_url) as reader:
+    with reporting(as_json), reader_of(database_url, any_version=True) as reader:
         found = list(diagnosis.diagnose(reader))
         worst = max((finding.level for finding in found), key=("ok", "warn", "fail").index)
         checks = [vars(finding) | {"facts": ready(finding.facts)} for finding in found]
@@ -191,7 +208,7 @@ def _opened(path: Path, field: str, mode: str = "r") -> Generator[IO[str]]:
     except UnicodeDecodeError as error:
         raise InvalidRequest(field=field, reason="is no text in UTF-8") from error
     except OSError as error:
-        reason = f"cannot be {'read' if mode == 'r' else 'written'}: {error.strerror}"
+        reason = f"{path} cannot be {'read' if mode == 'r' else 'written'}: {error.strerror}"
         raise InvalidRequest(field=field, reason=reason) from error
 
 

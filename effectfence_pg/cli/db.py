@@ -1,4 +1,4 @@
-"""``db``: the private server, for people. ``db start`` and ``db url`` keep it; everything else only uses it."""
+"""``db``: the private server, for people, and migrations. ``db start`` and ``db url`` keep it; everything else uses it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import typer
 
+from effectfence_pg.cli.databases import described, tell_start
 from effectfence_pg.cli.output import (
     EXIT_NO,
     DatabaseUrlOption,
@@ -15,27 +16,29 @@ from effectfence_pg.cli.output import (
     progress,
     reporting,
 )
-from effectfence_pg.embedded import PrivateServer, private_server
+from effectfence_pg.embedded import PrivateServer, open_database, own_server, private_server
 from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.settings import DATABASE_VARIABLE, GivenDatabase, given_database, normalise_url
+from effectfence_pg.sqlstates import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
 KEEP_SECONDS = 600.0
 
-app = typer.Typer(help="Start, stop and find the private PostgreSQL server.", no_args_is_help=True)
+app = typer.Typer(help="Migrate a database; start, stop and find the private PostgreSQL server.", no_args_is_help=True)
 
 
 @app.command()
 def start(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> None:
     """Start the private server; it stays until `db stop`, or ten minutes without a connection."""
     with reporting(as_json):
-        if given := given_database(database_url):
-            facts = _given_facts(given)
-            answer(as_json, facts, f"{facts['url']} was given ({given.source}) and answers; nothing to start")
+        server = _wanted(database_url, keep_seconds=KEEP_SECONDS)
+        if isinstance(server, GivenDatabase):
+            facts = _given_facts(server)
+            answer(as_json, facts, f"{facts['url']} was given ({server.source}) and answers; nothing to start")
             return
-        with _kept_server() as server:
+        with _started(server):
             facts = _private_facts(server, running=True)
         answer(as_json, facts, f"PostgreSQL {server.version} runs on port {server.port}, data in {server.folder.path}")
 
@@ -43,12 +46,13 @@ def start(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -
 @app.command()
 def stop(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> None:
     """Stop the private server, also when others use it. Its data stay."""
-    if database_url:
-        raise typer.BadParameter("only the private server can be stopped", param_hint="--database-url")
     with reporting(as_json):
-        if given_database():
+        server = _wanted(database_url)
+        if isinstance(server, GivenDatabase):
+            if server.source == "flag":
+                raise typer.BadParameter("only the private server can be stopped", param_hint="--database-url")
             progress.print(f"{DATABASE_VARIABLE} is not ours to stop; stopping the private server", soft_wrap=True)
-        server = private_server()
+            server = private_server()
         stopped = server.shut_down()
         text = "stopped" if stopped else "the private server was not running"
         answer(as_json, {"stopped": stopped, "data_directory": str(server.folder.path)}, text)
@@ -58,11 +62,11 @@ def stop(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) ->
 def status(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> None:
     """Say which database is used and whether it answers. Exit status 1: the private server is not running."""
     with reporting(as_json):
-        if given := given_database(database_url):
-            facts = _given_facts(given)
-            answer(as_json, facts, f"{facts['url']} ({given.source}): PostgreSQL {facts['version']}")
+        server = _wanted(database_url)
+        if isinstance(server, GivenDatabase):
+            facts = _given_facts(server)
+            answer(as_json, facts, f"{facts['url']} ({server.source}): PostgreSQL {facts['version']}")
             return
-        server = private_server()
         running = server.running
         facts = _private_facts(server, running=running)
         state = f"runs on port {server.port}" if running else "is not running"
@@ -76,24 +80,51 @@ def url(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> 
     """Print one line, a `postgresql+psycopg://` URL: the one that was given, else the private server's.
 
     The private server is started and migrated when needed. It stays until `db stop`, or ten minutes without a
-    connection. A database that was given is left as it is.
+    connection, and comes back at the same address. A database that was given is left as it is.
     """
     with reporting(as_json):
-        if given := given_database(database_url):
-            text = given.url.render_as_string(hide_password=False)
-            answer(as_json, {"source": given.source, "url": text}, text)
+        server = _wanted(database_url, keep_seconds=KEEP_SECONDS)
+        if isinstance(server, GivenDatabase):
+            text = server.url.render_as_string(hide_password=False)
+            answer(as_json, {"source": server.source, "url": text}, text)
             return
-        from effectfence_pg.migrate import upgrade  # noqa: PLC0415  alembic is slow to import, and only this needs it
+        from effectfence_pg import migrate  # noqa: PLC0415  alembic is slow to import, and not every command needs it
 
-        with _kept_server() as server:
-            upgrade(server.url)
+        with _started(server):
+            migrate.upgrade(server.url)
             answer(as_json, {"source": "private", "url": server.url}, server.url)
 
 
-def _kept_server() -> PrivateServer:
-    server = private_server(keep_seconds=KEEP_SECONDS)
+@app.command()
+def upgrade(database_url: DatabaseUrlOption = None, as_json: JsonOption = False) -> None:
+    """Migrate a database to the schema that this version works with: the one that was given, else the private server's."""
+    with reporting(as_json), open_database(database_url, starting=tell_start) as database:
+        from effectfence_pg import migrate  # noqa: PLC0415  alembic is slow to import, and not every command needs it
+
+        before = migrate.revision(database.url)
+        migrate.upgrade(database.url)
+        after = migrate.revision(database.url)
+        facts = {
+            "source": database.source,
+            "url": _hidden(normalise_url(database.url)),
+            "before": before,
+            "after": after,
+        }
+        was = "was there already" if before == after else f"before: {before or 'never migrated'}"
+        answer(as_json, facts, f"{described(database)} is at schema revision {after} ({was})")
+
+
+def _wanted(database_url: str | None, *, keep_seconds: float | None = None) -> GivenDatabase | PrivateServer:
+    """The database that was given, unless it is the private server's own, as after `export ...="$(... db url)"`."""
+    given = given_database(database_url)
+    if given is None:
+        return private_server(keep_seconds=keep_seconds)
+    return own_server(given.url, keep_seconds=keep_seconds) or given
+
+
+def _started(server: PrivateServer) -> PrivateServer:
     if not server.running:
-        progress.print(f"starting a private PostgreSQL in {server.folder.path} ...", soft_wrap=True)
+        tell_start(server)
     return server
 
 
@@ -114,7 +145,7 @@ def _given_facts(given: GivenDatabase) -> dict[str, Any]:
         with psycopg.connect(target, connect_timeout=10) as connection:
             version = connection.info.parameter_status("server_version") or ""
     except psycopg.Error as error:
-        raise DatabaseUnavailable(reason=" ".join(str(error).split())) from error
+        raise DatabaseUnavailable(reason=one_line(error)) from error
     return {"source": given.source, "running": True, "url": _hidden(given.url), "version": version.split()[0]}
 
 

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from effectfence_pg.audit.reading import one, reading, rows
+from effectfence_pg.calls import Calls
+from effectfence_pg.cli.databases import usable_database
 from effectfence_pg.cli.options import AnyNamespaceOption, NamespaceOption, reader_of
-from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, progress, reporting
-from effectfence_pg.cli.storm import usable_database
+from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, counted, progress, reporting
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.fence import Fence
 from effectfence_pg.sql import audit
-from effectfence_pg.values import Basis, FenceConfig, key_of, read_json
+from effectfence_pg.values import Basis, FenceConfig, Outcome, key_of, read_json
 
 _CONFIG = FenceConfig(pool_size=1, max_overflow=0, application_name="effectfence-operator")
 
@@ -23,8 +24,11 @@ _CONFIG = FenceConfig(pool_size=1, max_overflow=0, application_name="effectfence
 def reconcile(
     intent: Annotated[str, typer.Argument(help="The intent.")],
     *,
-    attempt: Annotated[int, typer.Option(min=1, help="The attempt that was judged; another current one is refused.")],
-    evidence: Annotated[str, typer.Option(help="How it is known: JSON, or plain words.")],
+    attempt: Annotated[
+        int | None,
+        typer.Option(min=1, help="The attempt that was judged; another current one is refused. Required."),
+    ] = None,
+    evidence: Annotated[str | None, typer.Option(help="How it is known: JSON, or plain words. Required.")] = None,
     operator: Annotated[str | None, typer.Option(help="Who says so. Default: who is logged in here.")] = None,
     happened: Annotated[str | None, typer.Option(metavar="JSON", help="It happened, and returned this.")] = None,
     over: Annotated[
@@ -40,13 +44,20 @@ def reconcile(
 ) -> None:
     """Record what really happened to a fenced attempt. Shows what that unblocks, and asks on a terminal."""
     outcomes = {"happened": happened is not None, "did_not_happen": did_not_happen, "compensated": compensated}
-    chosen = [name for name, given in outcomes.items() if given]
-    if len(chosen) != 1:
-        raise typer.BadParameter("give exactly one of --happened, --did-not-happen and --compensated")
-    [outcome] = chosen
+    outcome = _one_outcome(outcomes, attempt, evidence)
     with reporting(as_json):
-        result = _json(happened, "happened") if happened is not None else None
-        with usable_database(database_url) as url, Fence(url, namespace=namespace, config=_CONFIG) as fence:
+        judgement: dict[str, Any] = {
+            "attempt": attempt,
+            "outcome": outcome,
+            "result": _json(happened, "happened") if happened is not None else None,
+            "evidence": _loose_json(evidence or ""),
+            "operator": operator or getpass.getuser(),
+            "basis": _basis(basis, outcome),
+            "over": over,
+        }
+        # All that can be refused without looking is refused before anybody is asked.
+        Calls(namespace, _CONFIG).reconcile(intent, **judgement)
+        with usable_database(database_url, make=False) as url, Fence(url, namespace=namespace, config=_CONFIG) as fence:
             status = fence.status(intent)
             with reading(url) as reader:
                 parameters = {"namespace": namespace, "intent_key": key_of(intent), "attempt": attempt}
@@ -59,16 +70,7 @@ def reconcile(
             )
             if not yes and not as_json and on_a_terminal() and not typer.confirm("Record it?", err=True):
                 raise typer.Exit(EXIT_NO)
-            after = fence.reconcile(
-                intent,
-                attempt=attempt,
-                outcome=outcome,
-                result=result,
-                evidence=_loose_json(evidence),
-                operator=operator or getpass.getuser(),
-                basis=None if basis is None else _basis(basis),
-                over=over,
-            )
+            after = fence.reconcile(intent, **judgement)
         facts = {
             "namespace": namespace,
             "intent": intent,
@@ -82,6 +84,25 @@ def reconcile(
         answer(as_json, facts, f"{intent} attempt {after.attempt} is {after.state}{sealed}")
 
 
+def _one_outcome(outcomes: dict[str, bool], attempt: int | None, evidence: str | None) -> str:
+    """The outcome that was given. All that is missing is named at once."""
+    chosen = [name for name, given in outcomes.items() if given]
+    missing = [
+        name
+        for name, lacks in {
+            "--attempt": attempt is None,
+            "--evidence": evidence is None,
+            "one of --happened, --did-not-happen, --compensated": not chosen,
+        }.items()
+        if lacks
+    ]
+    if missing:
+        raise typer.BadParameter(f"missing: {'; '.join(missing)}")
+    if len(chosen) > 1:
+        raise typer.BadParameter("give exactly one of --happened, --did-not-happen and --compensated")
+    return chosen[0]
+
+
 def on_a_terminal() -> bool:
     """Whether there is somebody to ask."""
     return sys.stdin.isatty()
@@ -92,10 +113,18 @@ def _unblocked(intent: str, outcome: str, blocked: list[str]) -> str:
     return f"{own}, readers of its domain" + (f", and {', '.join(blocked)}" if blocked else "")
 
 
-def _basis(given: str) -> str:
+def _basis(given: str | None, outcome: str) -> str | None:
+    """The basis, in the spelling of options or in the record's."""
+    spelled = ", ".join(member.value.replace("_", "-") for member in Basis)
+    if given is None:
+        if outcome == Outcome.DID_NOT_HAPPEN:
+            raise InvalidRequest(field="basis", reason=f"is required with --did-not-happen: one of {spelled}")
+        return None
     name = given.replace("-", "_")
     if name not in {member.value for member in Basis}:
-        raise InvalidRequest(field="basis", reason="is none of holder-dead, fenced-downstream")
+        raise InvalidRequest(field="basis", reason=f"is none of {spelled}")
+    if outcome != Outcome.DID_NOT_HAPPEN:
+        raise InvalidRequest(field="basis", reason="goes with --did-not-happen only")
     return name
 
 
@@ -123,11 +152,11 @@ def sweep(
     """Fence every lease that ran out: its outcome is unknown until somebody reconciles it."""
     with (
         reporting(as_json),
-        usable_database(database_url) as url,
+        usable_database(database_url, make=False) as url,
         Fence(url, namespace=namespace, config=_CONFIG) as fence,
     ):
         fenced = fence.sweep()
-        answer(as_json, {"namespace": namespace, "fenced": fenced}, f"{fenced} expired leases were fenced")
+        answer(as_json, {"namespace": namespace, "fenced": fenced}, f"{counted(fenced, 'expired lease')} fenced")
 
 
 def settle(
@@ -139,7 +168,7 @@ def settle(
     """Do what callers may no longer be alive to do: commit, abort and fence what is decided by now."""
     with (
         reporting(as_json),
-        usable_database(database_url) as url,
+        usable_database(database_url, make=False) as url,
         Fence(url, namespace=namespace, config=_CONFIG) as fence,
     ):
         done = fence.settle()

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from effectfence_pg.audit.reading import Reader, reading
-from effectfence_pg.cli.storm import usable_database
+from effectfence_pg.cli.databases import usable_database
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -37,9 +37,12 @@ def instant(given: datetime | None) -> datetime | None:
 
 
 @contextlib.contextmanager
-def reader_of(database_url: str | None, *, writes: bool = False) -> Generator[Reader]:
-    """A connection to the database that was given, else to the private server's."""
-    with usable_database(database_url) as url, reading(url, writes=writes) as reader:
+def reader_of(database_url: str | None, *, writes: bool = False, any_version: bool = False) -> Generator[Reader]:
+    """A connection to the database that was given, else to that of a private server that is there already."""
+    with (
+        usable_database(database_url, make=False) as url,
+        reading(url, writes=writes, any_version=any_version) as reader,
+    ):
         yield reader
 
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from sqlalchemy.exc import DBAPIError
 
-from effectfence_pg.embedded import EmbeddedUnavailable
+from effectfence_pg.embedded import EmbeddedUnavailable, NoDatabase
 from effectfence_pg.errors import (
     DatabaseEncodingError,
     DatabaseUnavailable,
@@ -25,6 +25,7 @@ from effectfence_pg.errors import (
     SchemaVersionError,
 )
 from effectfence_pg.settings import DATABASE_VARIABLE, InvalidDatabaseUrl
+from effectfence_pg.sqlstates import one_line, translate
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,13 +40,20 @@ DATABASE_ERRORS = (
     RetriesExhausted,
     SchemaVersionError,
 )
+# A value that was refused before any database work: of a command, that is how it was called.
+USAGE_ERRORS = (InvalidDatabaseUrl, InvalidRequest, NoDatabase)
+# What the errors advise is for whoever is about to run an effect, and who types a command is not.
+ADVICE: dict[type[FenceError], str] = {
+    DatabaseUnavailable: "Check that the server runs, and host, port, database, role and password in the URL.",
+    InvalidRequest: "Correct it and run the command again; nothing was changed.",
+}
 
 DatabaseUrlOption = Annotated[
     str | None,
     typer.Option(
         "--database-url",
         metavar="URL",
-        help=f"The PostgreSQL to use. Default: {DATABASE_VARIABLE}, else a private server.",
+        help=f"The PostgreSQL to use. Default: {DATABASE_VARIABLE}, else the private server.",
         show_default=False,
     ),
 ]
@@ -84,23 +92,31 @@ def reporting(as_json: bool) -> Generator[None]:
         # The bytes of an argument that are no text; UTF-8 is what names are made of.
         refused = InvalidRequest(field="arguments", reason="are no text in UTF-8")
         _report(as_json, refused)
-        raise typer.Exit(EXIT_NO) from error
+        raise typer.Exit(EXIT_USAGE) from error
     except DBAPIError as error:
         # The driver's words without the statement, its parameters and the link that SQLAlchemy adds.
-        unavailable = DatabaseUnavailable(reason=" ".join(str(error.orig).split()))
-        _report(as_json, unavailable)
+        known = translate(error)
+        refusal = known if isinstance(known, FenceError) else DatabaseUnavailable(reason=one_line(error))
+        _report(as_json, refusal)
         raise typer.Exit(EXIT_DATABASE) from error
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: 1 effect, 1,000 effects."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def _report(as_json: bool, error: FenceError) -> None:
+    advice = next((said for kind, said in ADVICE.items() if isinstance(error, kind)), error.advice)
     if as_json:
-        sys.stdout.write(json.dumps({"error": error.as_dict()}, ensure_ascii=False) + "\n")
+        said = error.as_dict() | {"advice": advice}
+        sys.stdout.write(json.dumps({"error": said}, ensure_ascii=False) + "\n")
     message = " ".join(str(error).split())
     stop = "" if message.endswith((".", "?", "!")) else "."
-    sys.stderr.write(f"error: {_harmless(message)}{stop} {error.advice}\n")
+    sys.stderr.write(f"error: {_harmless(message)}{stop} {advice}\n")
 
 
 def _status(error: FenceError) -> int:
-    if isinstance(error, InvalidDatabaseUrl):
+    if isinstance(error, USAGE_ERRORS):
         return EXIT_USAGE
     return EXIT_DATABASE if isinstance(error, DATABASE_ERRORS) else EXIT_NO

@@ -12,13 +12,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import text
 
-from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, progress, reporting
+from effectfence_pg.cli.databases import usable_database
+from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, counted, progress, reporting
 from effectfence_pg.cli.rollback_storm_check import Judgement, judge
+from effectfence_pg.cli.rollback_storm_cleanup import clean_up
 from effectfence_pg.cli.rollback_storm_fenced import FencedSide
 from effectfence_pg.cli.rollback_storm_incident import STEPS, Incident, fenced_incident, naive_incident
 from effectfence_pg.cli.rollback_storm_plans import Plan, make_plan
 from effectfence_pg.cli.rollback_storm_sides import THREADS, NaiveSide, Side, play
-from effectfence_pg.cli.storm import usable_database
 from effectfence_pg.fence import Fence
 from effectfence_pg.values import FenceConfig
 
@@ -56,11 +57,15 @@ def rollback_storm(
     First one incident step by step, then random plans, each on a naive per-effect fence and on this one. The judge knows the
     plans, what the tools did, and the certificates. Exit status 1 unless the naive fence committed what was rolled back, and
     this one neither did that nor committed a part of anything, and decided everything.
+
+    It writes to the database, into a new namespace that stderr names and one more for the incident: intents and certificates
+    stay there, and nothing that is unresolved.
     """
     chosen = secrets.randbelow(2**31) if seed is None else seed
     fewest, most = (int(part) for part in branches.split(".."))
     namespace = f"rollback-storm-{uuid.uuid4().hex[:12]}"
-    with reporting(as_json), usable_database(database_url) as url:
+    use = f"writing to namespaces {namespace} and {namespace}-incident of"
+    with reporting(as_json), usable_database(database_url, use=use) as url:
         # Every connection plans every statement anew until the server keeps it: few connections, and they keep it at once.
         config = FenceConfig(
             pool_size=THREADS, max_overflow=0, prepare_threshold=0, application_name="effectfence-storm"
@@ -70,7 +75,11 @@ def rollback_storm(
             fence.current("nothing")
             incidents = naive_incident(), _fenced_incident(fence)
             made = [make_plan(chosen, number, fewest, most) for number in range(plans)]
-            facts = {"plans": plans, "branches": branches, "seed": chosen} | _storm(made, fence, incidents)
+            ours = FencedSide(fence)
+            try:
+                facts = {"plans": plans, "branches": branches, "seed": chosen} | _storm(made, ours, fence, incidents)
+            finally:
+                clean_up(fence, ours.tickets)
         answer(as_json, facts, _text(facts, incidents))
     if not facts["holds"]:
         raise typer.Exit(EXIT_NO)
@@ -80,8 +89,8 @@ def _fenced_incident(fence: Fence) -> Incident:
     return fenced_incident(Fence(fence.engine, namespace=f"{fence.namespace}-incident", config=fence.config))
 
 
-def _storm(plans: list[Plan], fence: Fence, incidents: tuple[Incident, Incident]) -> dict[str, Any]:
-    naive, ours = NaiveSide(), FencedSide(fence)
+def _storm(plans: list[Plan], ours: FencedSide, fence: Fence, incidents: tuple[Incident, Incident]) -> dict[str, Any]:
+    naive = NaiveSide()
     naive_ms = _timed("on the naive fence", naive, plans)
     elapsed_ms = _timed("on this fence", ours, plans)
     theirs = _judged(naive, plans, naive.fence.committed())
@@ -164,7 +173,7 @@ def _text(facts: dict[str, Any], incidents: tuple[Incident, Incident]) -> str:
     rows = [("One incident, step by step", "naive fence", "closure-aware fence")]
     rows += zip(STEPS, *(incident.answers for incident in incidents), strict=False)
     rows += [("What is left", *(str(incident.tools) for incident in incidents)), ("", "", "")]
-    rows.append((f"{facts['plans']:,} plans, {facts['effects']:,} effects", "", ""))
+    rows.append((f"{counted(facts['plans'], 'plan')}, {counted(facts['effects'], 'effect')}", "", ""))
     named = {
         "committed": "effects committed",
         "aborted": "effects rolled back",

@@ -57,7 +57,7 @@ class FencedSide(Side):
     def __init__(self, fence: Fence) -> None:
         super().__init__()
         self._fence = fence
-        self._tickets: dict[str, PreparedEffect] = {}
+        self.tickets: dict[str, PreparedEffect] = {}
 
     @contextlib.contextmanager
     def _answered(self) -> Generator[None]:
@@ -90,7 +90,7 @@ class FencedSide(Side):
                 return
             prepared = self._observe_late(step, verdict.prepared) if late(step) else verdict.prepared
             if prepared is not None:
-                self._tickets[step.intent] = prepared
+                self.tickets[step.intent] = prepared
 
     def _observe_late(self, step: Step, prepared: PreparedEffect) -> PreparedEffect | None:
         """The ticket with what it read late; None when the effect gives up before its tool ran."""
@@ -107,7 +107,7 @@ class FencedSide(Side):
 
     def finish(self, plan: Plan, step: Step) -> None:
         """See `Side.finish`."""
-        if step.intent in self._tickets:
+        if step.intent in self.tickets:
             self.world.run(step)
             self._commit(plan, step, step.closure)
 
@@ -116,7 +116,7 @@ class FencedSide(Side):
         self._commit(plan, step, "promote")
 
     def _commit(self, plan: Plan, step: Step, closure: str) -> None:
-        prepared = self._tickets.get(step.intent)
+        prepared = self.tickets.get(step.intent)
         if prepared is None:
             return
         try:

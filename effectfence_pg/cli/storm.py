@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import multiprocessing
 import tempfile
@@ -16,6 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import text
 
+from effectfence_pg.cli.databases import usable_database
 from effectfence_pg.cli.output import (
     DATABASE_ERRORS,
     EXIT_DATABASE,
@@ -23,18 +23,16 @@ from effectfence_pg.cli.output import (
     DatabaseUrlOption,
     JsonOption,
     answer,
+    counted,
     progress,
     reporting,
 )
 from effectfence_pg.cli.storm_worker import CENTS, Share, Storm, Tally, run
-from effectfence_pg.embedded import open_database
 from effectfence_pg.errors import FenceError
 from effectfence_pg.fence import Fence
-from effectfence_pg.settings import given_database
 from effectfence_pg.values import FenceConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from multiprocessing.process import BaseProcess
 
 MAX_PROCESSES = 64
@@ -56,9 +54,12 @@ def storm(
     """Let many attempts from several processes race for one $49.00 charge, and count the charges from outside.
 
     Exit status 1 unless exactly one attempt executed and every other one got its certificate or stood down.
+
+    It writes to the database, into a new namespace that stderr names: one intent and its certificate, which stay.
     """
     wanted = Storm(attempts, threads, processes, late, namespace=f"storm-{uuid.uuid4().hex[:12]}")
-    with reporting(as_json), usable_database(database_url) as url:
+    use = f"writing to namespace {wanted.namespace} of"
+    with reporting(as_json), usable_database(database_url, use=use) as url:
         facts = _run(wanted, url)
         answer(as_json, facts, _text(facts))
         for message in facts["errors"][:ERRORS_SHOWN]:
@@ -69,19 +70,6 @@ def storm(
 
 
 _DATABASE_CODES = frozenset(kind.code for kind in DATABASE_ERRORS)
-
-
-@contextlib.contextmanager
-def usable_database(flag: str | None) -> Generator[str]:
-    """The URL of a database to use. The private server is started and migrated; one that was given is left as it is."""
-    if given_database(flag) is None:
-        progress.print("using the private PostgreSQL; its first start takes some seconds ...", soft_wrap=True)
-    with open_database(flag) as database:
-        if database.source == "private":
-            from effectfence_pg.migrate import upgrade  # noqa: PLC0415  alembic is slow to import, and only this needs it
-
-            upgrade(database.url)
-        yield database.url
 
 
 def _run(wanted: Storm, url: str) -> dict[str, Any]:
@@ -201,8 +189,9 @@ def _text(facts: dict[str, Any]) -> str:
         "double charges prevented": f"{prevented:,} = ${facts['prevented_dollars']:,.2f}",
     }
     causes = Counter(message.partition(":")[0] for message in facts["errors"])
+    racers = f"{counted(facts['processes'], 'process', 'processes')} x {counted(facts['threads'], 'thread')}"
     lines = [
-        f"One $49.00 charge, {facts['processes']} processes x {facts['threads']} threads, PostgreSQL {facts['postgres']}",
+        f"One $49.00 charge, {racers}, PostgreSQL {facts['postgres']}",
         "",
         *(f"  {name:<30} {value}" for name, value in rows.items()),
         "",

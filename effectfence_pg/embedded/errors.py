@@ -21,3 +21,10 @@ class EmbeddedUnavailable(FenceError):
 
     def _advice(self) -> str | None:
         return f"{self.remedy} Or set EFFECTFENCE_DATABASE_URL to a PostgreSQL of your own."
+
+
+class NoDatabase(FenceError):
+    """Nothing names a database, and there is no private server whose data could be meant."""
+
+    template: ClassVar[str] = "no database is named, and there is no private server with data"
+    advice: ClassVar[str] = "Give --database-url, or set EFFECTFENCE_DATABASE_URL."

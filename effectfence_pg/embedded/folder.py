@@ -61,6 +61,11 @@ class Folder:
         return self.path / "server.json"
 
     @property
+    def port(self) -> Path:
+        """The port that its URL names: kept across starts, because that URL stands in somebody's environment."""
+        return self.path / "port"
+
+    @property
     def keep(self) -> Path:
         """The wish to be kept without users, in seconds."""
         return self.path / "keep"

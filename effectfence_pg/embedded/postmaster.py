@@ -71,11 +71,14 @@ class Postmaster:
         return self.child.poll() if self.child else 0
 
     def launch(self) -> None:
-        """Start until it accepts connections; a known port is kept, for clients hold on to it."""
+        """Start until it accepts connections, on the port that it had, for clients hold on to it.
+
+        A new start gives way when something else listens there; a restart does not.
+        """
         deadline = time.monotonic() + self.plan.start_seconds
         known = self.port
         while True:
-            self.port = known or free_port()
+            self.port = known or self._usual_port()
             self._rotate_log()
             start = self.folder.log.stat().st_size
             self.child = self._spawn()
@@ -86,10 +89,9 @@ class Postmaster:
                 if time.monotonic() > deadline or not any(reason in str(error) for reason in TRANSIENT):
                     raise
                 time.sleep(0.1)
-        draft = self.folder.state.with_suffix(".new")
         state = {"port": self.port, "supervisor": os.getpid(), "postmaster": self.child.pid}
-        draft.write_text(json.dumps(state), encoding="utf-8")
-        draft.replace(self.folder.state)
+        _replace(self.folder.port, str(self.port))
+        _replace(self.folder.state, json.dumps(state))
 
     def halt(self, number: signal.Signals) -> None:
         """Send a signal and wait for the end; a server that does not heed it in time is killed."""
@@ -100,6 +102,14 @@ class Postmaster:
                 self.child.send_signal(attempt)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.child.wait(SHUTDOWN_SECONDS)
+
+    def _usual_port(self) -> int:
+        """The port of the time before, unless it is taken."""
+        try:
+            port = int(self.folder.port.read_text(encoding="utf-8"))
+            return port if is_free(port) else free_port()
+        except (OSError, ValueError):
+            return free_port()
 
     def _rotate_log(self) -> None:
         with self.folder.log.open("ab") as log:
@@ -151,6 +161,23 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether postgres can listen on this loopback port; connections that have ended there do not hinder it."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _replace(file: Path, text: str) -> None:
+    draft = file.with_suffix(".new")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)
 
 
 def end_with(parent: int) -> None:

@@ -155,6 +155,11 @@ class PrivateServer:
         return self._answer is not None
 
     @property
+    def has_data(self) -> bool:
+        """Whether it was ever started here, so that there are data to start it with."""
+        return data_major(self.folder) is not None
+
+    @property
     def version(self) -> str:
         """The version that the server reports, such as ``18.6``."""
         return self._started.version

@@ -20,6 +20,17 @@ class InvalidRequest(FenceError, ValueError):
     advice: ClassVar[str] = "Correct the named field and call again; nothing was admitted."
 
 
+class FenceClosed(FenceError):
+    """The fence was closed before this call. Calls that had begun by then are finished."""
+
+    namespace: str
+
+    template: ClassVar[str] = "the fence of namespace {namespace!r} is closed"
+    advice: ClassVar[str] = (
+        "Make another Fence and call again: nothing was admitted or recorded, and tickets and certificates are good there."
+    )
+
+
 class IntentMismatch(FenceError):
     """The intent is on record as another action. `field` says where they differ, as far as it is known.
 
@@ -136,15 +147,47 @@ class NotReconcilable(FenceError):
 
 
 class ResultNotRecordable(FenceError):
-    """The tool ran, and its result is no value that a certificate can hold."""
+    """The tool ran, and its result is no value that a certificate can hold. With `rolled_back` all that it did is undone."""
 
     intent: str
     reason: str
+    rolled_back: bool = False
 
     template: ClassVar[str] = "the result of intent {intent!r} cannot be recorded: {reason}"
     advice: ClassVar[str] = (
         "The effect did run, so do not run it again: commit a plain JSON result, or ask an operator to reconcile it."
     )
+
+    def _advice(self) -> str | None:
+        if not self.rolled_back:
+            return None
+        return "Nothing has happened, for all of it was rolled back: return a plain JSON result and call again."
+
+
+class ToolUnfinished(FenceError, TypeError):
+    """The tool returned, and what it returned is still to be done: a coroutine, a generator or a future is no result.
+
+    `returned` is its type. With `rolled_back` everything that the tool did is undone.
+    """
+
+    intent: str
+    returned: str
+    rolled_back: bool = False
+
+    template: ClassVar[str] = (
+        "the tool of intent {intent!r} returned an object of type {returned}, which has to be awaited or read first"
+    )
+    advice: ClassVar[str] = (
+        "Do not run it again: ask an operator to reconcile it, for the tool may have done something before it returned; "
+        "and give the fence a function that returns its result, or a coroutine function to arun or an AsyncFence."
+    )
+
+    def _advice(self) -> str | None:
+        if not self.rolled_back:
+            return None
+        return (
+            "Nothing has happened, for all of it was rolled back: call again with a function that returns its result."
+        )
 
 
 class ResultNotReplayable(FenceError):

@@ -157,12 +157,16 @@ def _subject(error: ClosurePending | ClosureAborted) -> str:
 
 
 class ClosurePending(FenceError):
-    """The effect has run and is on record; what it observed is not decided yet. With `branch` it is a whole branch."""
+    """The effect has run and is on record; what it observed is not decided yet. With `branch` it is a whole branch.
+
+    With `rolled_back` all that its function did is undone, as in `run_in_transaction`.
+    """
 
     intent: str
     attempt: int
     blockers: tuple[Blocker, ...] = ()
     branch: str | None = None
+    rolled_back: bool = False
 
     retryable: ClassVar[bool] = True
     advice: ClassVar[str] = (
@@ -174,6 +178,8 @@ class ClosurePending(FenceError):
         return f"{_subject(self)} cannot commit yet: {why}"
 
     def _advice(self) -> str | None:
+        if self.rolled_back:
+            return "Nothing has happened, for all of it was rolled back: wait until the blockers are decided, then call again."
         if self.branch is None:
             return None
         return "Wait until the named blockers have run or are decided, then promote again; what ran is not run again."

@@ -45,7 +45,7 @@ SCHEMA: Final = "effectfence"
 SCHEMA_VERSION: Final = "0002"
 """The revision that this version of the library works with."""
 
-UPGRADE_COMMAND: Final = "alembic upgrade effectfence@head"
+UPGRADE_COMMAND: Final = "effectfence-pg db upgrade"
 """What brings a database to it."""
 
 metadata = MetaData(

@@ -47,6 +47,13 @@ class ReadSetEntry(BaseModel):
     settled: Annotated[bool, Field(strict=True, exclude_if=bool)] = True
 
 
+def _no_certificate(value: Any) -> Any:
+    # Certificates are a layer above requests: they are known by what they have.
+    if not isinstance(value, str) and isinstance(getattr(value, "hash", None), str):
+        raise ValueError("is a certificate; give certificate.hash")  # noqa: TRY004 (pydantic gathers ValueErrors)
+    return value
+
+
 ReadSet = Annotated[tuple[ReadSetEntry, ...], BeforeValidator(_ordered)]
 
 
@@ -85,7 +92,7 @@ class EffectRequest(Captured):
     agent: Name
     args: Any = Field(default_factory=dict)
     read_set: ReadSet = ()
-    parent: CertificateHash | None = None
+    parent: Annotated[CertificateHash | None, BeforeValidator(_no_certificate)] = None
     known_clock: Annotated[VectorClock, BeforeValidator(_known)] = Field(default_factory=VectorClock)
     expected_seq: Seq | None = None
     identity: tuple[Name, ...] | None = None

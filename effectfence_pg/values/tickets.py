@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from effectfence_pg.errors import Blocker
+from effectfence_pg.errors import Blocker, InvalidRequest
 from effectfence_pg.values.canonical import read_json
 from effectfence_pg.values.captured import Captured, invalid_request
 from effectfence_pg.values.certificates import EffectCert, joined_body
@@ -172,6 +172,10 @@ def parse_prepared(given: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
     """
     if isinstance(given, PreparedEffect):
         return given
+    if isinstance(given, Fresh):
+        raise InvalidRequest(field="prepared", reason="is the verdict; its ticket is verdict.prepared")
+    if isinstance(given, Replay):
+        raise InvalidRequest(field="prepared", reason="is a replay, which has no ticket; use verdict.certificate")
     try:
         return PreparedEffect.model_validate(given)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks import audit, closure, core, storm, threads, wal
+from benchmarks import audit, closure, core, gateway, storm, threads, wal
 from benchmarks import run as running
 from benchmarks.databases import own_database
 from benchmarks.report import as_json, as_table, facts_of
@@ -28,6 +28,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "run": running.measure,
     "closure": closure.measure,
     "audit": audit.measure,
+    "gateway": gateway.measure,
 }
 """Every group, in the order they run; another one adds itself in one line."""
 

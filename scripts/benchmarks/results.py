@@ -112,6 +112,8 @@ class Scale:
         closure_checks: Commits that walk such a chain, in each repetition.
         audited_certificates: Certificates that are recomputed.
         chain_effects: How many of them observed each other one by one.
+        gateway_rounds: Rounds of twelve identical calls through gateway processes.
+        gateways: Through how many of them.
     """
 
     repetitions: int = 5
@@ -131,6 +133,8 @@ class Scale:
     closure_checks: int = 5
     audited_certificates: int = 100_000
     chain_effects: int = 10_000
+    gateway_rounds: int = 100
+    gateways: tuple[int, ...] = (1, 2, 4)
 
 
 QUICK: Final = Scale(
@@ -149,6 +153,7 @@ QUICK: Final = Scale(
     closure_checks=3,
     audited_certificates=2_000,
     chain_effects=500,
+    gateway_rounds=5,
 )
 
 Group = Callable[["Bench"], Generator[Result]]

@@ -16,7 +16,18 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from effectfence_pg import AsyncFence, Fence, IntentFailed, IntentInFlight, IntentMismatch, Ran, current_effect
+from effectfence_pg import (
+    AsyncFence,
+    ClosurePending,
+    Fence,
+    IntentFailed,
+    IntentInFlight,
+    IntentMismatch,
+    Ran,
+    ResultNotRecordable,
+    UnknownIntent,
+    current_effect,
+)
 from tests.support.proxy import Cut, Proxy
 from tests.support.racing import Race
 from tests.support.rows import change, one
@@ -85,6 +96,37 @@ def test_an_error_leaves_nothing_at_all(world: World, run: Callable[..., Ran[Any
     assert paid(world) == 0
     assert all(found == [] for found in world.rows().values())
     assert run(world.request(), pay(world)).result == {"paid": 1}
+
+
+@pytest.mark.parametrize("result", [object(), {"when": {1, 2}}, float("nan")], ids=repr)
+def test_a_result_without_a_json_form_undoes_all_of_it_and_is_told_so(
+    world: World, run: Callable[..., Ran[Any]], result: Any
+) -> None:
+    def function(connection: sa.Connection) -> Any:
+        pay(world)(connection)
+        return result
+
+    with pytest.raises(ResultNotRecordable) as refused:
+        run(world.request(), function)
+    assert "did run" not in refused.value.advice
+    assert "rolled back" in refused.value.advice
+    assert paid(world) == 0
+    assert all(found == [] for found in world.rows().values())
+    # A ticket of one's own is another matter: its tool has run.
+    with pytest.raises(ResultNotRecordable) as kept:
+        world.fence.commit(world.admit(), result)
+    assert "did run" in kept.value.advice
+
+
+def test_what_waits_for_a_decision_is_undone_and_is_told_so(world: World, run: Callable[..., Ran[Any]]) -> None:
+    world.hold("base")
+    with pytest.raises(ClosurePending) as refused:
+        run(world.request("payout", observes=("base",)), pay(world))
+    assert [blocker.intent for blocker in refused.value.blockers] == ["base"]
+    assert "did run" not in refused.value.advice
+    assert paid(world) == 0
+    with pytest.raises(UnknownIntent):
+        world.fence.status("payout")
 
 
 def test_a_refusal_calls_nothing(world: World, run: Callable[..., Ran[Any]]) -> None:

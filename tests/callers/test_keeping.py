@@ -20,7 +20,7 @@ from effectfence_pg import (
     LeaseLost,
     current_effect,
 )
-from effectfence_pg.keeping import MAX_UNDER_WAY
+from effectfence_pg.running.keeping import MAX_UNDER_WAY
 from effectfence_pg.sql.renewal import renew_all
 from tests.support.proxy import Proxy
 from tests.support.until import auntil, until
@@ -38,7 +38,7 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         seen.append(len(tickets))
         return renew_all(namespace, tickets)
 
-    monkeypatch.setattr("effectfence_pg.keeping.renew_all", counted)
+    monkeypatch.setattr("effectfence_pg.running.keeping.renew_all", counted)
     return seen
 
 
@@ -68,7 +68,7 @@ def test_f13_a_tool_may_run_for_many_leases(world: World) -> None:
 def test_f13_a_holder_that_is_not_heard_of_is_unknown_and_its_late_completion_settles_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("effectfence_pg.keeping.ThreadKeeper._keep", lambda _: None)
+    monkeypatch.setattr("effectfence_pg.running.keeping.ThreadKeeper._keep", lambda _: None)
 
     def tool() -> str:
         world.expire()
@@ -221,7 +221,7 @@ def test_a_renewal_that_fails_is_tried_again(world: World, monkeypatch: pytest.M
             raise FenceError
         return renew_all(namespace, tickets)
 
-    monkeypatch.setattr("effectfence_pg.keeping.renew_all", failing)
+    monkeypatch.setattr("effectfence_pg.running.keeping.renew_all", failing)
 
     def tool() -> str:
         until(lambda: renewed(world) >= 1)

@@ -120,7 +120,7 @@ def test_a_notification_names_digests_and_nothing_else(world: World) -> None:
 
 
 def test_a_listener_that_cannot_listen_leaves_the_polls(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("effectfence_pg.listening.LISTEN", "LISTEN 'nothing'")
+    monkeypatch.setattr("effectfence_pg.waiting.listening.LISTEN", "LISTEN 'nothing'")
     config = FenceConfig(notify=True, poll_initial_seconds=0.01, poll_max_seconds=0.02)
     prepared = world.admit()
     with (

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from effectfence_pg import AsyncFence, InvalidRequest, UnknownIntent
-from effectfence_pg.proof import classify
-from effectfence_pg.tools import Tool
+from effectfence_pg.running.proof import classify
+from effectfence_pg.running.tools import Tool
 from tests.support.witness import Witness
 from tests.support.world import World
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_every_attempt_of_an_intent_has_the_same_key_and_a_higher_number(world: 
 
 
 def test_keys_of_different_intents_and_tenants_differ(world: World) -> None:
-    from effectfence_pg.current import idempotency_key
+    from effectfence_pg.running.current import idempotency_key
 
     keys = {idempotency_key(*names) for names in [("a", "b:c"), ("a:b", "c"), ("a", "b"), ("b", "a")]}
     assert len(keys) == 4
@@ -298,6 +299,46 @@ def test_an_attempt_that_failed_with_an_error_is_not_verified(world: World, run:
     world.fence.abort(prepared, "connection reset")
     with pytest.raises(IntentFailed):
         run(world.request(on_lease_expiry="verify"), lambda: "again", verify=lambda _: pytest.fail("asked"))
+
+
+def test_whoever_brings_a_verify_hook_is_asked_whatever_the_request_left_open(
+    world: World, run: Runner, ledger: Witness
+) -> None:
+    def dies() -> None:
+        raise SystemExit
+
+    def told(effect: CurrentEffect) -> Happened:
+        ledger.happened(effect.intent)
+        return Happened("found")
+
+    with pytest.raises(SystemExit):
+        run(world.request(), dies, verify=told)
+    assert world.effect("charge:1")["on_lease_expiry"] == "verify"
+    # It could not even report that.
+    over = datetime(2026, 1, 1, tzinfo=UTC)
+    world.edit("charge:1", state="in_flight", failure=None, reason=None, lease_expires_at=over)
+    assert run(world.request(), lambda: pytest.fail("ran again"), verify=told).result == "found"
+    assert ledger.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "verify", "reason"),
+    [
+        ({"on_lease_expiry": "fence"}, lambda _: None, "on_lease_expiry='fence'"),
+        ({"on_lease_expiry": "takeover"}, lambda _: None, "on_lease_expiry='takeover'"),
+        ({}, "a hook", "cannot be called"),
+    ],
+)
+def test_a_verify_hook_that_would_never_be_asked_is_refused_before_anything_is_admitted(
+    world: World, run: Runner, more: dict[str, str], verify: Any, reason: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=reason) as refused:
+        run(world.request(**more), lambda: pytest.fail("ran"), verify=verify)
+    assert refused.value.field == "verify"
+    fenced = world.fence.fenced(intent="charge:2", verify=verify, **more)(lambda: pytest.fail("ran"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=reason):
+        fenced()
+    assert all(found == [] for found in world.rows().values())
 
 
 def test_what_somebody_else_found_out_meanwhile_counts(world: World, run: Runner) -> None:

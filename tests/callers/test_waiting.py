@@ -15,7 +15,7 @@ import pytest
 from effectfence_pg import AsyncFence, Fence, FenceConfig, FenceError, Fresh, IntentFailed, IntentInFlight, Replay
 from effectfence_pg.transactions import Executor, Pause
 from effectfence_pg.values import key_of
-from effectfence_pg.waiting import Seat, WaitingRoom
+from effectfence_pg.waiting.room import Seat, WaitingRoom
 from tests.support.until import auntil, until
 from tests.support.witness import Witness
 from tests.support.world import World

@@ -11,13 +11,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner, Result
 
+from effectfence_pg import Fence
 from effectfence_pg.cli.app import app
+from effectfence_pg.embedded import PrivateServer
 from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
-from tests.support.servers import libpq_url, scratch_directory
+from effectfence_pg.sql.tables import SCHEMA_VERSION
+from tests.support.roles import url_as
+from tests.support.rows import change
+from tests.support.servers import libpq_url, occupied, scratch_directory
 
 DONE, NO, USAGE, DATABASE = 0, 1, 2, 3
 NOBODY_LISTENS = "postgresql://somebody:secret@127.0.0.1:1/nothing"
@@ -130,3 +136,123 @@ def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
     failed = process(f"import sys; sys.modules[{missing!r}] = None; {MAIN}", "db", "status")
     assert failed.returncode == USAGE
     assert failed.stderr == "The command line needs an extra: pip install 'effectfence-pg[cli]'\n"
+
+
+def test_the_url_of_a_private_server_stays_good_across_stop_and_start(state: dict[str, str]) -> None:
+    url = db("url", **state).stdout
+    assert db("stop", **state).exit_code == DONE
+    assert db("start", **state).exit_code == DONE
+    assert db("url", **state).stdout == url
+    with psycopg.connect(libpq_url(url.strip())) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_every_db_command_acts_on_the_private_server_whose_url_is_in_the_environment(state: dict[str, str]) -> None:
+    url = db("url", **state).stdout
+    exported = state | {DATABASE_VARIABLE: url.strip()}
+    stopped = db("stop", **exported)
+    assert (stopped.exit_code, stopped.stdout, stopped.stderr) == (DONE, "stopped\n", "")
+    status = db("status", "--json", **exported)
+    assert (status.exit_code, json.loads(status.stdout)["source"]) == (NO, "private")
+    assert db("start", **exported).exit_code == DONE
+    assert db("status", **exported).exit_code == DONE
+    assert db("url", **exported).stdout == url
+    assert json.loads(db("stop", "--json", "--database-url", url.strip(), **state).stdout)["stopped"] is True
+
+
+def test_a_private_url_from_before_its_port_was_taken_still_names_the_server(state: dict[str, str]) -> None:
+    url = db("url", **state).stdout.strip()
+    assert db("stop", **state).exit_code == DONE
+    exported = state | {DATABASE_VARIABLE: url}
+    with occupied(sa.make_url(url).port):
+        moved = db("url", **exported).stdout.strip()
+        assert moved != url
+        assert sa.make_url(moved).set(port=1) == sa.make_url(url).set(port=1)
+        used = CliRunner().invoke(app, ["stats"], env=exported)
+        assert used.exit_code == DONE, used.output
+        assert f":{sa.make_url(moved).port} " in used.stderr
+
+
+def test_a_private_server_that_has_to_start_first_says_so_and_one_that_runs_does_not(state: dict[str, str]) -> None:
+    assert db("stop", **state).exit_code == DONE
+    first = CliRunner().invoke(app, ["stats"], env=state)
+    assert [line.split()[0] for line in first.stderr.splitlines()] == ["starting", "using"]
+    with PrivateServer(Path(json.loads(db("status", "--json", **state).stdout)["data_directory"])):
+        second = CliRunner().invoke(app, ["stats"], env=state)
+    assert [line.split()[0] for line in second.stderr.splitlines()] == ["using"]
+    assert "the private server" in second.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify",),
+        ("export",),
+        ("unresolved",),
+        ("intents", "list"),
+        ("intents", "show", "x"),
+        ("lineage", "x"),
+        ("stats",),
+        ("doctor",),
+        ("sweep",),
+        ("settle",),
+        ("import", os.devnull),
+        ("reconcile", "x", "--attempt", "1", "--compensated", "--evidence", "x"),
+    ],
+)
+def test_who_looks_at_the_record_is_never_given_an_empty_database(tmp_path: Path, command: tuple[str, ...]) -> None:
+    asked = CliRunner().invoke(app, list(command), env={STATE_VARIABLE: str(tmp_path), DATABASE_VARIABLE: ""})
+    assert (asked.exit_code, asked.stdout) == (USAGE, "")
+    assert "no database is named" in asked.stderr
+    assert not list(tmp_path.glob("*/data"))
+
+
+@pytest.mark.parametrize(
+    "command", [("verify",), ("stats",), ("storm",), ("db", "url"), ("db", "upgrade"), ("db", "stop")]
+)
+def test_an_empty_database_url_is_wrong_usage(command: tuple[str, ...], database_url: str) -> None:
+    asked = CliRunner().invoke(app, [*command, "--database-url", ""], env={DATABASE_VARIABLE: libpq_url(database_url)})
+    assert (asked.exit_code, asked.stdout) == (USAGE, "")
+    assert "empty" in asked.stderr
+
+
+def test_the_database_that_is_used_is_named_without_its_password(database_url: str) -> None:
+    url = sa.make_url(database_url).set(password="hush").render_as_string(hide_password=False)
+    asked = CliRunner().invoke(app, ["stats", "--database-url", libpq_url(url)])
+    assert asked.stderr.startswith(f"using database {sa.make_url(url).database} on ")
+    assert "(--database-url)" in asked.stderr
+    assert "hush" not in asked.stderr
+
+
+def test_db_upgrade_migrates_a_given_database_once_and_says_from_where(fresh_database: str) -> None:
+    done = db("upgrade", "--json", **{DATABASE_VARIABLE: libpq_url(fresh_database)})
+    assert done.exit_code == DONE, done.output
+    facts = json.loads(done.stdout)
+    assert (facts["source"], facts["before"], facts["after"]) == ("environment", None, SCHEMA_VERSION)
+    with Fence(fresh_database) as fence:
+        assert fence.current("order:1") == 0
+    again = db("upgrade", "--database-url", fresh_database)
+    assert (again.exit_code, "was there already" in again.stdout) == (DONE, True)
+
+
+def test_the_command_that_the_error_names_mends_the_database(fresh_database: str) -> None:
+    given = {DATABASE_VARIABLE: libpq_url(fresh_database)}
+    refused = CliRunner().invoke(app, ["verify", "--json"], env=given)
+    command = json.loads(refused.stdout)["error"]["facts"]["command"].split()
+    assert command[0] == "effectfence-pg"
+    assert CliRunner().invoke(app, command[1:], env=given).exit_code == DONE
+    assert CliRunner().invoke(app, ["verify"], env=given).exit_code == DONE
+
+
+def test_db_upgrade_refuses_a_newer_database_and_a_role_without_rights_in_one_line(migrated_database: str) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    change(engine, "UPDATE effectfence.alembic_version SET version_num = '9999'")
+    newer = db("upgrade", "--json", "--database-url", migrated_database)
+    assert newer.exit_code == DATABASE
+    assert json.loads(newer.stdout)["error"]["facts"]["command"] == "pip install --upgrade effectfence-pg"
+    auditor = url_as(engine, "effectfence_auditor")
+    change(engine, "UPDATE effectfence.alembic_version SET version_num = '0001'")
+    refused = db("upgrade", "--database-url", auditor)
+    assert refused.exit_code == DATABASE
+    assert len(refused.stderr.splitlines()) == 1
+    assert "cannot be reached" not in refused.stderr

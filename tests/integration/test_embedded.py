@@ -13,7 +13,7 @@ import pytest
 
 from effectfence_pg.embedded import EmbeddedUnavailable, PrivateServer, private_server
 from tests.support.holder import eventually, holder, report
-from tests.support.servers import libpq_url, scratch_directory
+from tests.support.servers import libpq_url, occupied, scratch_directory
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,21 @@ def test_a_restart_keeps_the_address(cluster: Path, how: str) -> None:
         server.restart(how)
         assert server.url == url
         assert ask(url, "SELECT pg_postmaster_start_time()") > before
+
+
+def test_a_stopped_server_comes_back_at_its_address_unless_something_else_listens_there(cluster: Path) -> None:
+    with private_server(cluster) as server:
+        url, port = server.url, server.port
+    eventually(lambda: gone(cluster))
+    with private_server(cluster) as server:
+        assert server.url == url
+    eventually(lambda: gone(cluster))
+    with occupied(port), private_server(cluster) as server:
+        elsewhere = server.url
+        assert server.port != port
+    eventually(lambda: gone(cluster))
+    with private_server(cluster) as server:
+        assert server.url == elsewhere, "where it was last"
 
 
 @pytest.mark.parametrize("content", ["{alive}\n{data}\n", "", "not a number\n"])

@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 
 from effectfence_pg import ClosureAborted
 from effectfence_pg.cli.app import app
+from effectfence_pg.cli.audit import _rates
 from effectfence_pg.rendering import FORMATS
 from effectfence_pg.settings import DATABASE_VARIABLE
+from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
 from tests.support.roles import url_as
 from tests.support.rows import all_of, change, one
 from tests.support.servers import Databases, libpq_url
@@ -117,8 +119,9 @@ def test_lineage_of_what_has_no_certificate_says_so(shop: World) -> None:
     for name in ("failed", "nothing", "0" * 64):
         assert facts(shop, "lineage", name, "-n", "shop", status=NO)["error"]["code"] == "unknown_certificate"
     assert facts(shop, "lineage", "charge", "-n", "other", status=NO)["error"]["code"] == "unknown_certificate"
-    bad = facts(shop, "lineage", "charge", "-n", "shop", "--out", "/nowhere/at/all", status=NO)
+    bad = facts(shop, "lineage", "charge", "-n", "shop", "--out", "/nowhere/at/all", status=USAGE)
     assert bad["error"]["facts"]["field"] == "out"
+    assert "/nowhere/at/all" in bad["error"]["message"]
 
 
 def test_verify_holds_and_is_no_when_something_was_touched(migrated_database: str, tmp_path: Path) -> None:
@@ -209,10 +212,11 @@ def test_reconcile_over_a_dead_closure_has_to_be_said(world: World) -> None:
         (["--attempt", "1", "--compensated", "--did-not-happen"], USAGE, None),
         (["--attempt", "0", "--compensated"], USAGE, None),
         (["--compensated"], USAGE, None),
-        (["--attempt", "1", "--happened", "{no json"], NO, "happened"),
-        (["--attempt", "1", "--did-not-happen"], NO, "basis"),
-        (["--attempt", "1", "--did-not-happen", "--basis", "hope"], NO, "basis"),
-        (["--attempt", "1", "--compensated", "--over"], NO, "over"),
+        (["--attempt", "1", "--happened", "{no json"], USAGE, "happened"),
+        (["--attempt", "1", "--did-not-happen"], USAGE, "basis"),
+        (["--attempt", "1", "--did-not-happen", "--basis", "hope"], USAGE, "basis"),
+        (["--attempt", "1", "--compensated", "--over"], USAGE, "over"),
+        (["--attempt", "1", "--compensated", "--basis", "holder-dead"], USAGE, "basis"),
     ],
 )
 def test_reconcile_refuses_what_makes_no_sense_and_changes_nothing(
@@ -224,6 +228,7 @@ def test_reconcile_refuses_what_makes_no_sense_and_changes_nothing(
     assert done.exit_code == status, done.output
     if field is not None:
         assert json.loads(done.stdout)["error"]["facts"]["field"] == field
+        assert "unblocks" not in done.stderr, "nothing is shown of what is not going to be"
     assert world.rows() == before
 
 
@@ -296,7 +301,11 @@ def test_doctor_names_a_hot_domain_missing_grants_and_a_server_that_forgets(migr
     world = World(engine, "shop")
     for number in range(22):
         world.commit(f"hot:{number}", domain="hot")
-    change(engine, "UPDATE effectfence.effects SET admitted_at = clock_timestamp() + seq * interval '10 ms'")
+    change(
+        engine,
+        "UPDATE effectfence.effects SET admitted_at = clock_timestamp() + seq * interval '10 ms'",
+        unguarded=True,
+    )
     change(engine, "REVOKE SELECT ON effectfence.certificate_audit FROM effectfence_auditor")
     change(engine, f'ALTER DATABASE "{sa.make_url(migrated_database).database}" SET synchronous_commit = off')
     found = facts(world, "doctor", status=NO)
@@ -326,7 +335,6 @@ def test_an_auditor_verifies_exports_and_walks_with_views_alone(shop: World, tmp
         ("lineage", "x"),
         ("verify",),
         ("stats",),
-        ("doctor",),
         ("sweep",),
         ("settle",),
         ("reconcile", "x", "--attempt", "1", "--compensated", "--evidence", "x"),
@@ -337,3 +345,87 @@ def test_a_database_that_cannot_be_used_is_exit_status_3(fresh_database: str, co
     assert never["error"]["code"] == "schema_version_error"
     nobody = facts("postgresql://nobody@127.0.0.1:1/nothing", *command, status=DATABASE)
     assert nobody["error"]["code"] == "database_unavailable"
+
+
+def test_doctor_reports_a_database_that_was_never_migrated_as_a_failed_check(fresh_database: str) -> None:
+    found = facts(libpq_url(fresh_database), "doctor", status=NO)
+    schema = found["checks"][0]
+    assert (found["level"], schema["name"], schema["level"]) == ("fail", "schema", "fail")
+    assert schema["facts"] == {"version": None, "expected": SCHEMA_VERSION, "command": UPGRADE_COMMAND}
+    assert UPGRADE_COMMAND in schema["detail"]
+    assert {"clock", "isolation", "durability", "standby"} <= {check["name"] for check in found["checks"]}
+    nobody = facts("postgresql://nobody@127.0.0.1:1/nothing", "doctor", status=DATABASE)
+    assert nobody["error"]["code"] == "database_unavailable"
+
+
+def test_verify_says_when_there_was_nothing_to_verify(migrated_database: str) -> None:
+    nothing = run(libpq_url(migrated_database), "verify")
+    assert nothing.exit_code == DONE
+    assert "nothing to verify" in nothing.stdout
+    assert "all of it holds" not in nothing.stdout
+
+
+def test_figures_agree_with_their_nouns_and_a_handful_has_no_rate(migrated_database: str, tmp_path: Path) -> None:
+    world = World(sa.create_engine(migrated_database, poolclass=sa.NullPool), "shop")
+    world.commit("first")
+    ledger = str(tmp_path / "ledger.jsonl")
+    assert run(world, "export", "--out", ledger).stdout.startswith("1 certificate, ")
+    assert run(world, "verify", "--against", ledger).stdout.startswith("1 certificate recomputed, digest ")
+    assert "1 certificate of an earlier export" in run(world, "verify", "--against", ledger).stdout
+    assert run(world, "import", ledger, "--check").stdout == "1 certificate verified\n"
+    assert run(world, "import", ledger).stdout == "0 certificates stored, 1 known already\n"
+    picture = run(world, "lineage", "first", "-n", "shop", "--out", str(tmp_path / "picture"))
+    assert picture.stdout.startswith("1 effect, 0 edges: ")
+    world.admit("late")
+    world.expire("late")
+    assert run(world, "sweep", "-n", "shop").stdout == "1 expired lease fenced\n"
+    rates = {"certificates": 1000, "per_second": {"sql": 2000}}
+    assert _rates(rates) == " (2,000 a second in sql)"
+    assert _rates(rates | {"certificates": 999}) == ""
+
+
+def test_reconcile_names_everything_that_is_missing_at_once(world: World) -> None:
+    missing = run(world, "reconcile", "charge:1")
+    assert missing.exit_code == USAGE
+    for name in ("--attempt", "--evidence", "--happened", "--did-not-happen", "--compensated"):
+        assert name in missing.stderr
+
+
+@pytest.mark.parametrize("basis", ["holder-dead", "holder_dead"])
+def test_a_basis_is_understood_in_either_spelling(world: World, basis: str) -> None:
+    world.put("failed")
+    assert reconcile(world, "charge:1", "--attempt", "1", "--did-not-happen", "--basis", basis).exit_code == DONE
+    assert world.state() == "released"
+
+
+def test_a_file_that_cannot_be_used_is_named_and_nothing_else_is_advised(shop: World, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nosuch.jsonl")
+    for command in (("import", missing), ("verify", "--against", missing), ("export", "--out", f"{missing}/x")):
+        done = run(shop, *command)
+        assert done.exit_code == USAGE
+        assert command[-1] in done.stderr
+        assert "admitted" not in done.stderr
+
+
+def test_a_ledger_that_was_cut_or_is_no_text_is_said_of_the_whole_file(shop: World, tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    facts(shop, "export", "--out", str(file))
+    cut = file.read_text().splitlines(keepends=True)[:-1]
+    for content in ("".join(cut).encode(), b"\xff\xfe\x00"):
+        file.write_bytes(content)
+        done = run(shop, "import", str(file), "--check")
+        assert done.exit_code == NO
+        assert done.stderr.startswith("error: the ledger: it")
+        assert "line 0" not in done.stderr
+
+
+def test_a_database_that_is_not_there_is_told_in_sentences_with_what_to_check(shop: World) -> None:
+    url = shop.engine.url.set(database="effectfence_never_made").render_as_string(hide_password=False)
+    missing = run(libpq_url(url), "stats")
+    assert missing.exit_code == DATABASE
+    assert "does not exist" in missing.stderr
+    refused = run("postgresql://nobody@127.0.0.1:1/nothing", "stats")
+    assert "Connection refused. Is the server running" in refused.stderr
+    for done in (missing, refused):
+        assert "database, role and password" in done.stderr
+        assert "call again" not in done.stderr

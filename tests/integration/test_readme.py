@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+
+from tests.support.servers import libpq_url
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -52,6 +55,13 @@ def test_the_incident_takes_the_deployment_back_with_what_it_rested_on(migrated_
     assert shown[2] == "{'X': 0}"
 
 
+def test_a_request_runs_once_and_a_row_is_written_once(migrated_database: str) -> None:
+    first, again = run(example("run"), migrated_database), run(example("run"), migrated_database)
+    assert (first, again) == ("faxing\nsent False\n", "sent True\n")
+    with psycopg.connect(libpq_url(migrated_database)) as connection:
+        assert connection.execute("SELECT count(*) FROM ledger").fetchall() == [(1,)]
+
+
 def test_a_decorated_function_charges_once(migrated_database: str) -> None:
     first, again = run(example("tool"), migrated_database), run(example("tool"), migrated_database)
     assert first.splitlines()[0] == "charging 7"
@@ -66,6 +76,25 @@ def test_a_decorated_coroutine_is_not_sent_again_while_nobody_knows(migrated_dat
     assert said[2].startswith("[intent_failed] ")
     assert "Do not retry" in said[2]
     assert len(said) == 3
+
+
+def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
+    migrated_database: str, tmp_path: Path
+) -> None:
+    found = re.search(r"<!-- gateway -->\n```sh\n(.*?)```", README, re.DOTALL)
+    assert found
+    # It is installed, and the database is the test's own.
+    paste = "\n".join(line for line in found[1].splitlines() if not line.startswith(("pip ", "export ")))
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": migrated_database, "PATH": commands}
+    done = subprocess.run(
+        ["bash", "-c", paste], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    raw, fenced, lines = done.stdout.splitlines()
+    assert raw.startswith("proven double fire: charge ran at least 12 times")
+    assert fenced.startswith("inconclusive: 12 of 12 calls answered, 1 different answers")
+    assert lines.split() == ["13"]
 
 
 LINKS = sorted(set(re.findall(r"\]\(([^)#]+)\)", README)))

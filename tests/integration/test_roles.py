@@ -9,8 +9,9 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.exc import DBAPIError
 
-from effectfence_pg import Fence, PermissionDenied
-from effectfence_pg.transactions import compiled
+from effectfence_pg import Fence, FenceConfig, PermissionDenied
+from effectfence_pg.binding import compiled
+from effectfence_pg.sql.roles_ddl import ROLES
 from tests.migration.test_plans import NAMES, operations
 from tests.support.roles import acting_as, url_as
 from tests.support.rows import all_of, one
@@ -138,6 +139,10 @@ def test_a_role_without_the_right_is_told_so_in_one_typed_error(engine: sa.Engin
             world.admit()
     assert "permission denied" in refused.value.reason
     assert not refused.value.retryable
+    # Whoever reads it, an application, an operator or an auditor, finds the name of what is missing.
+    assert all(role in refused.value.advice for role in ROLES)
+    assert "row_security" in refused.value.advice
+    assert "row_security" in FenceConfig.model_fields
 
 
 @pytest.mark.parametrize("role", ["effectfence_app", "effectfence_operator"])

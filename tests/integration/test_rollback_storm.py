@@ -49,8 +49,12 @@ def test_the_naive_fence_commits_what_was_rolled_back_and_this_one_does_not(
 ) -> None:
     done = run("--plans", "12", "--branches", "3..5", "--seed", "1", "--json", "--database-url", database_url)
     assert done.returncode == DONE, done.stderr
-    assert done.stderr == ""
     facts = json.loads(done.stdout)
+    name = sa.make_url(database_url).database
+    [said] = done.stderr.splitlines()
+    assert said.startswith(
+        f"writing to namespaces {facts['namespace']} and {facts['namespace']}-incident of database {name} on "
+    )
     assert (facts["plans"], facts["branches"], facts["seed"], facts["holds"]) == (12, "3..5", 1, True)
     assert facts["effects"] == facts["committed"] + facts["aborted"] + facts["refused"] > 0
     assert facts["elapsed_ms"] > 0
@@ -231,3 +235,29 @@ def test_the_naive_fence_is_careful_about_a_single_effect() -> None:
     assert not fence.observe_late("five", seen)
     assert fence.roll_back("b") == []
     assert fence.committed() == {"one"}
+
+
+class Failing(FencedSide):
+    """Dies with leases held."""
+
+    def finish(self, plan: Plan, step: Step) -> None:
+        raise ZeroDivisionError(step.intent)
+
+
+@pytest.mark.parametrize("side", [FencedSide, Idle, Failing])
+def test_nothing_is_left_unresolved_in_the_database_however_the_storm_ends(
+    migrated_database: str, monkeypatch: pytest.MonkeyPatch, side: type[FencedSide]
+) -> None:
+    monkeypatch.setattr(rollback_storm, "FencedSide", side)
+    done = invoke(migrated_database, "--plans", "5", "--seed", "1", "--json")
+    assert isinstance(done.exception, ZeroDivisionError) == (side is Failing), done.output
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    assert one(engine, "SELECT count(*) FROM effectfence.effects") > 0
+    assert all_of(engine, "SELECT intent FROM effectfence.unresolved") == []
+    assert all_of(engine, "SELECT branch FROM effectfence.branches WHERE state = 'open'") == []
+
+
+@pytest.mark.parametrize("command", ["storm", "rollback-storm"])
+def test_help_says_that_the_database_is_written_to(command: str) -> None:
+    said = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
+    assert "writes to the database" in said

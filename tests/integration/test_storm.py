@@ -52,8 +52,10 @@ def test_one_attempt_of_all_processes_executes_and_the_others_are_accounted_for(
 ) -> None:
     done = run("--attempts", "200", "--threads", "5", "--processes", "2", "--json", "--database-url", database_url)
     assert done.returncode == DONE, done.stderr
-    assert done.stderr == ""
     facts = json.loads(done.stdout)
+    name = sa.make_url(database_url).database
+    [said] = done.stderr.splitlines()
+    assert said.startswith(f"writing to namespace {facts['namespace']} of database {name} on ")
     assert facts.keys() >= FACTS
     assert (facts["attempts"], facts["processes"], facts["threads"], facts["executions"]) == (200, 2, 5, 1)
     assert facts["replayed"] + facts["stood_down"] == 199
@@ -76,13 +78,14 @@ def test_people_read_what_was_prevented_in_dollars(database_url: str) -> None:
         ("double charges prevented", "2 = $98.00"),
     } <= lines
     assert "verified" in done.stdout
+    assert "1 process x 1 thread," in done.stdout
 
 
 def test_a_database_that_was_given_is_not_migrated(fresh_database: str) -> None:
     done = run("--json", "--database-url", fresh_database)
     assert done.returncode == DATABASE
     assert json.loads(done.stdout)["error"]["code"] == "schema_version_error"
-    assert "alembic upgrade" in done.stderr
+    assert "effectfence-pg db upgrade" in done.stderr
 
 
 def test_a_database_that_does_not_answer_is_no_verdict() -> None:

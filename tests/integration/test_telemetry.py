@@ -15,7 +15,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from effectfence_pg import AsyncFence, DatabaseUnavailable, FenceConfig, IntentInFlight, IntentMismatch, telemetry
+from effectfence_pg import (
+    AsyncFence,
+    DatabaseUnavailable,
+    Fence,
+    FenceConfig,
+    IntentInFlight,
+    IntentMismatch,
+    telemetry,
+)
 from effectfence_pg.telemetry.otel import instrumented, watch
 from tests.support.world import World
 
@@ -89,6 +97,21 @@ def test_nobody_listens_and_nothing_is_wrapped(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(telemetry, "told", unexpected)
     act(world)
+
+
+def test_the_fences_loggers_carry_the_fences_events_and_nobody_elses(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="effectfence_pg")
+    caplog.set_level(logging.DEBUG, logger="sqlalchemy.pool")
+    with Fence(world.engine.url, namespace=world.namespace) as fence:
+        fence.run(world.request(), lambda: "done")
+        with fence.engine.connect():
+            pass
+    ours = [record for record in caplog.records if record.name.startswith("effectfence_pg")]
+    assert ours
+    assert all(hasattr(record, "facts") for record in ours), ours
+    assert any(record.name.startswith("sqlalchemy.pool.LeanPool") for record in caplog.records)
 
 
 def test_a_listener_that_fails_fails_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:

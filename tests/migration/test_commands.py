@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import sqlalchemy as sa
 from effectfence_pg import Fence, migrate
 from effectfence_pg.settings import DATABASE_VARIABLE
 from tests.support.catalogue import catalogue
+from tests.support.servers import Databases
 from tests.support.upgrading import alembic
 from tests.support.world import World
 
@@ -48,6 +51,42 @@ def test_without_a_database_it_says_what_to_set() -> None:
     assert code != 0
     assert DATABASE_VARIABLE in said
     assert "Traceback" not in said
+
+
+@pytest.fixture
+def latin1(databases: Databases) -> Iterator[str]:
+    """The URL of a database that is not UTF8."""
+    name = f"effectfence_latin1_{uuid.uuid4().hex[:8]}"
+    with databases._admin() as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+    url = sa.make_url(databases.admin_url).set(database=name).render_as_string(hide_password=False)
+    yield url
+    databases.drop(url)
+
+
+def failed(said: str) -> str:
+    """The one line that is no log of what was done."""
+    [line] = [line for line in said.splitlines() if not line.startswith("INFO")]
+    return line
+
+
+def test_what_an_operator_can_mend_is_said_in_one_line(
+    databases: Databases, latin1: str, migrated_database: str
+) -> None:
+    missing = sa.make_url(databases.admin_url).set(database="effectfence_never_made")
+    World(sa.create_engine(migrated_database, poolclass=sa.NullPool), "tenant").commit()
+    for url, command, words in (
+        ("mysql://host/database", "upgrade", "mysql is not supported"),
+        ("no url", "upgrade", "cannot be used"),
+        (missing.render_as_string(hide_password=False), "upgrade", "does not exist"),
+        ("postgresql://nobody@127.0.0.1:1/nowhere", "upgrade", "Connection refused. Is the server running"),
+        (latin1, "upgrade", "is encoded in LATIN1"),
+        (migrated_database, "downgrade", "certificates exist: export them"),
+    ):
+        [(code, said)] = alembic(command, "head" if command == "upgrade" else "base", url=url)
+        assert code == 1, said
+        assert failed(said).startswith("FAILED: ")
+        assert words in failed(said)
 
 
 def test_a_downgrade_refuses_while_certificates_exist_unless_told_to_drop_them(migrated_database: str) -> None:

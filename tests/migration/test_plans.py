@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from effectfence_pg import FenceRepository, PreparedEffect
+from effectfence_pg.binding import compiled
 from effectfence_pg.calls import Calls
 from effectfence_pg.pipelining import BY_KEY
 from effectfence_pg.protocol.admission import Replace
@@ -19,7 +20,6 @@ from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.sql.gates import SETTLED_BEFORE
 from effectfence_pg.sql.operation import Operation
 from effectfence_pg.sql.renewal import renew_all
-from effectfence_pg.transactions import compiled
 from tests.support.rows import all_of
 from tests.support.servers import Databases, libpq_url
 from tests.support.speculation import ran

@@ -47,7 +47,7 @@ def test_a_database_that_was_never_migrated_is_named_with_the_command(fresh_data
                 act()
             error = refused.value
             assert (error.found, error.expected) == (None, SCHEMA_VERSION)
-            assert error.command == "alembic upgrade effectfence@head"
+            assert error.command == "effectfence-pg db upgrade"
             assert error.command in str(error)
         migrate.upgrade(fresh_database)
         assert isinstance(fence.prepare(REQUEST), Fresh), "the same fence, once it is migrated"
@@ -64,7 +64,7 @@ def test_a_database_that_was_taken_back_is_named_again(migrated_database: str) -
 
 @pytest.mark.parametrize(
     ("found", "command"),
-    [("0000", "alembic upgrade effectfence@head"), ("9999", "pip install --upgrade effectfence-pg")],
+    [("0000", "effectfence-pg db upgrade"), ("9999", "pip install --upgrade effectfence-pg")],
 )
 def test_an_older_or_newer_database_is_named_with_the_command_that_mends_it(
     migrated_database: str, found: str, command: str
@@ -98,7 +98,7 @@ def test_a_repository_on_a_database_that_was_never_migrated_says_so(fresh_databa
     engine = sa.create_engine(fresh_database, poolclass=sa.NullPool, isolation_level="SERIALIZABLE")
     with engine.connect() as connection, pytest.raises(SchemaVersionError) as refused:
         FenceRepository(connection).prepare(REQUEST)
-    assert refused.value.command == "alembic upgrade effectfence@head"
+    assert refused.value.command == "effectfence-pg db upgrade"
 
 
 @pytest.fixture(params=["LATIN1", "SQL_ASCII"])

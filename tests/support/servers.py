@@ -11,6 +11,7 @@ import socket
 import tempfile
 import uuid
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +37,17 @@ def reachable_directory() -> Path:
     path = Path(tempfile.mkdtemp(prefix="effectfence-tests-", dir="/tmp"))
     path.chmod(0o711 if os.geteuid() == 0 else 0o700)
     return path
+
+
+@contextlib.contextmanager
+def occupied(port: int) -> Iterator[None]:
+    """Somebody else listens on this loopback port for the `with` statement."""
+    with socket.socket() as taken:
+        # What the port's last user has left in TIME_WAIT does not count.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        yield
 
 
 @contextlib.contextmanager

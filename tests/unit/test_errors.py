@@ -101,6 +101,8 @@ EVERY: list[tuple[type[FenceError], dict[str, Any]]] = [
     (errors.BranchDecided, {"branch": "b", "state": "aborted"}),
     (errors.UnknownBranch, {"branch": "b"}),
     (errors.ResultNotRecordable, {"intent": "i", "reason": "result.at: datetime is no JSON type"}),
+    (errors.FenceClosed, {"namespace": "default"}),
+    (errors.ToolUnfinished, {"intent": "i", "returned": "coroutine", "rolled_back": False}),
     (errors.ResultNotReplayable, {"intent": "i", "attempt": 1, "reason": "result.at: datetime is no JSON type"}),
 ]
 each = pytest.mark.parametrize(("kind", "facts"), EVERY, ids=[kind.__name__ for kind, _ in EVERY])

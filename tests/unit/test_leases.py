@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from effectfence_pg.errors import LeaseLost
-from effectfence_pg.leases import Book
+from effectfence_pg.running.leases import Book
 
 OWNER, OTHER = object(), object()
 

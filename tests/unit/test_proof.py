@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from effectfence_pg.proof import NEVER_SENT, Kind, classify, judge, never_sent
+from effectfence_pg.running.proof import NEVER_SENT, Kind, classify, judge, never_sent
 from effectfence_pg.values import AbortEffect
 
 
@@ -56,8 +56,7 @@ def reset(client: socket.socket) -> None:
 
 
 def silent(client: socket.socket) -> None:
-    """Read the request and answer nothing, until the client has gone."""
-    # A request may come in any number of pieces.
+    """Read the request, in however many pieces, and answer nothing, until the client has gone."""
     while client.recv(65536):
         pass
 

@@ -9,25 +9,38 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from effectfence_pg import admissions
 from effectfence_pg.calls import NULL, choice
-from effectfence_pg.current import CurrentEffect
 from effectfence_pg.errors import (
     AttemptMismatch,
     IntentFailed,
+    InvalidRequest,
     NotReconcilable,
     ResultNotRecordable,
     ResultNotReplayable,
 )
-from effectfence_pg.proof import judge
-from effectfence_pg.runs import Call, Claim, Desk, DidNotHappen, Happened, Look, Options, Ran, Running, Settle, Verify
-from effectfence_pg.values import ClosureMode, EffectCert, Held, Outcome, PreparedEffect, Replay
+from effectfence_pg.running.current import CurrentEffect
+from effectfence_pg.running.proof import judge
+from effectfence_pg.running.runs import (
+    Call,
+    Claim,
+    Desk,
+    DidNotHappen,
+    Happened,
+    Look,
+    Options,
+    Ran,
+    Running,
+    Settle,
+    Verify,
+)
+from effectfence_pg.values import ClosureMode, EffectCert, Held, LeaseExpiry, Outcome, PreparedEffect, Replay
+from effectfence_pg.waiting import admissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effectfence_pg.leases import Lease
     from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.running.leases import Lease
     from effectfence_pg.transactions import Steps
     from effectfence_pg.values import Fresh
 
@@ -45,7 +58,10 @@ def running(desk: Desk, request: Any, tool: Callable[[CurrentEffect], Any], opti
         FenceError: The refusal; the tool was not called, unless the error says so.
         BaseException: What the tool raised; the attempt is fenced, or released when that was declared as no effect.
     """
+    desk.require_open()
     admission = desk.calls.admission(request)
+    if options.verify is not None:
+        _promise(admission, options.verify)
     # What the commit is told is checked now: when the tool has run it is too late to refuse.
     choice(ClosureMode, options.closure, "closure")
     admissions.patience(options.timeout_seconds, "timeout_seconds")
@@ -75,6 +91,22 @@ def recorded(certificate: EffectCert) -> Any:
         reason = str(cast("dict[str, Any]", result)[NOT_REPLAYABLE])
         raise ResultNotReplayable(intent=certificate.intent, attempt=certificate.attempt or 0, reason=reason)
     return cast("Any", result)
+
+
+def _promise(admission: Admission, verify: Any) -> None:
+    """Whoever brings a hook wants it to be asked when a lease runs out: that has to stand in what is admitted.
+
+    Raises:
+        InvalidRequest: It cannot be called, or the request says that something else is to be done then.
+    """
+    if not callable(verify):
+        raise InvalidRequest(field="verify", reason=f"is of type {type(verify).__name__}, which cannot be called")
+    if admission.request.on_lease_expiry not in {None, LeaseExpiry.VERIFY}:
+        asked = admission.request.on_lease_expiry
+        raise InvalidRequest(
+            field="verify", reason=f"is never asked with on_lease_expiry={str(asked)!r}; leave one out"
+        )
+    admission.on_lease_expiry = LeaseExpiry.VERIFY
 
 
 def _claimed(desk: Desk, call: Admission, options: Options) -> Running[Fresh | Replay]:

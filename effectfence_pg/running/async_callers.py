@@ -7,18 +7,18 @@ import functools
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from effectfence_pg.callers import Declares
-from effectfence_pg.calling import adapted, in_thread
-from effectfence_pg.running import running
-from effectfence_pg.runs import Options, Ran, Verify
-from effectfence_pg.tools import Declaration, Named, Tool
+from effectfence_pg.running.callers import Declares
+from effectfence_pg.running.calling import adapted, in_thread, require_declaration
+from effectfence_pg.running.course import running
+from effectfence_pg.running.runs import Options, Ran, Verify
+from effectfence_pg.running.tools import Declaration, Named, Tool
 from effectfence_pg.values import ClosureMode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from effectfence_pg.performing import Performer
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.performing import Performer
+    from effectfence_pg.running.proof import NoEffect
     from effectfence_pg.values import EffectRequest
 
 P = ParamSpec("P")
@@ -56,6 +56,8 @@ class AsyncCallers(Declares):
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -70,6 +72,7 @@ class AsyncCallers(Declares):
         agent: Named = None,
     ) -> FencedAsync:
         """Make every call of a function one effect; what comes back is a coroutine function. See `Fence.fenced`."""
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from effectfence_pg.leases import Batch, Book, Lease
+from effectfence_pg.running.leases import Batch, Book, Lease
 from effectfence_pg.sql.renewal import renew_all
 
 if TYPE_CHECKING:

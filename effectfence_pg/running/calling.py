@@ -6,10 +6,12 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from effectfence_pg.unfinished import require_callable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effectfence_pg.current import CurrentEffect
+    from effectfence_pg.running.current import CurrentEffect
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -35,15 +37,24 @@ def require_tool(tool: Callable[..., Any], *, awaits: bool) -> None:
     Raises:
         TypeError: See there.
     """
-    if not callable(tool):
-        msg = f"the tool is of type {type(tool).__name__}, which cannot be called"
-        raise TypeError(msg)
+    require_callable(tool, "the tool")
     code = code_of(tool)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         msg = f"{name_of(tool)} is a generator function; fence a function that returns its result"
         raise TypeError(msg)
     if not awaits and inspect.iscoroutinefunction(code):
-        msg = f"{name_of(tool)} is a coroutine function, which nobody would await here; use arun"
+        msg = f"{name_of(tool)} is a coroutine function, which nobody would await here; use arun, or an AsyncFence"
+        raise TypeError(msg)
+
+
+def require_declaration(given: object) -> None:
+    """Refuse `fenced` without its parentheses: the function would be taken for an argument of the declaration.
+
+    Raises:
+        TypeError: See there.
+    """
+    if given is not None:
+        msg = "fenced takes its arguments by name, and then the function: write @fence.fenced() or @fence.fenced(intent=...)"
         raise TypeError(msg)
 
 

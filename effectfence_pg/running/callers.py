@@ -8,17 +8,17 @@ from abc import ABC, abstractmethod
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from effectfence_pg.calling import adapted, code_of
-from effectfence_pg.performing import Performer, perform
-from effectfence_pg.running import running
-from effectfence_pg.runs import Desk, Options, Ran, Verify
-from effectfence_pg.tools import DECLARED, Declaration, Named, Tool
+from effectfence_pg.running.calling import adapted, code_of, require_declaration
+from effectfence_pg.running.course import running
+from effectfence_pg.running.performing import Performer, perform
+from effectfence_pg.running.runs import Desk, Options, Ran, Verify
+from effectfence_pg.running.tools import DECLARED, Declaration, Named, Tool
 from effectfence_pg.values import ClosureMode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.proof import NoEffect
     from effectfence_pg.transactions import Steps
     from effectfence_pg.values import EffectRequest
 
@@ -104,8 +104,10 @@ class Callers(Declares):
             wait_seconds: How long to wait for another holder's outcome before refusing.
             no_effect: Which of the tool's errors say that nothing happened: exception types, or a predicate. Every other
                 error leaves the outcome unknown.
-            verify: Asks the downstream system about an attempt that was not heard of, for requests with
-                `on_lease_expiry="verify"`; called outside of any transaction.
+            verify: Asks the downstream system about an attempt that was not heard of, outside of any transaction. It makes
+                `on_lease_expiry="verify"` the policy of what this call admits. It is called when a later call with a hook
+                finds that attempt with its lease run out, and for nothing else: not when the tool raised an error, which is
+                for an operator to reconcile, and not when the attempt was admitted under another policy.
             closure: As in `commit`.
             timeout_seconds: As in `commit`.
 
@@ -113,7 +115,10 @@ class Callers(Declares):
             Ran: `result`, `replayed`, and the `certificate`.
 
         Raises:
+            InvalidRequest: Before any database work: the request, or `verify` beside another `on_lease_expiry`.
+            TypeError: The same: the tool cannot be called, takes more than its effect, or is a coroutine or generator function.
             FenceError: The refusal of prepare or commit.
+            ToolUnfinished: The tool returned a coroutine, a generator or a future; its outcome is unknown.
             ResultNotReplayable: It ran before, and its result could not be recorded.
             BaseException: What the tool raised.
         """
@@ -137,6 +142,8 @@ class Callers(Declares):
 
     def fenced(
         self,
+        _: None = None,
+        /,
         *,
         intent: Named = None,
         domain: Named = None,
@@ -163,13 +170,17 @@ class Callers(Declares):
             identity: The names of the arguments that say what the action is; all of them when not given.
             wait_seconds: How long to wait for another holder's outcome before refusing.
             lease_seconds: How long the effect may run unheard of.
-            on_lease_expiry: `fence`, `takeover` or `verify`.
+            on_lease_expiry: `fence`, `takeover` or `verify`; with `verify=` it is `verify`.
             no_effect: Which errors say that nothing happened. See `run`.
-            verify: Asks the downstream system about an attempt that was not heard of. See `run`.
+            verify: Asks the downstream system about an attempt whose lease ran out unheard of. See `run`.
             occurrence: Tells apart equal calls that are all meant; a number, a format or a callable.
             branch: The speculative plan, given like the intent.
             agent: Who acts, given like the intent; the machine and process when not given.
+
+        Raises:
+            TypeError: It was given the function itself (write `@fence.fenced()`), or what it wraps is no tool. See `run`.
         """
+        require_declaration(_)
         declaration = Declaration(
             intent=intent,
             domain=domain,

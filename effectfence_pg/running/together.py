@@ -11,27 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlalchemy import exc
 
-from effectfence_pg.errors import DatabaseUnavailable, RetriesExhausted
+from effectfence_pg.errors import ClosurePending, DatabaseUnavailable, ResultNotRecordable, RetriesExhausted
 from effectfence_pg.plans import Invoke, Plan, chained
-from effectfence_pg.running import effect_of, recorded
-from effectfence_pg.runs import Ran
+from effectfence_pg.running.course import effect_of, recorded
+from effectfence_pg.running.runs import Ran
 from effectfence_pg.sql import verbs
-from effectfence_pg.transactions import (
-    CONFLICTS,
-    MAX_ODD_RETRIES,
-    RACED_UNIQUE,
-    Pause,
-    Steps,
-    backoff,
-    sqlstate,
-)
+from effectfence_pg.sqlstates import CONFLICTS, RACED_UNIQUE, sqlstate
+from effectfence_pg.transactions import MAX_ODD_RETRIES, Pause, Steps, backoff
+from effectfence_pg.unfinished import finished
 from effectfence_pg.values import ClosureMode, EffectCert, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from effectfence_pg.calls import Calls
-    from effectfence_pg.current import CurrentEffect
+    from effectfence_pg.running.current import CurrentEffect
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import EffectRequest
 
@@ -46,8 +40,16 @@ def together(
     verdict = yield from chained(verbs.prepare(calls.admission(request)))
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), replayed=True, certificate=verdict.certificate)
-    result = yield Invoke(function, effect_of(verdict.prepared))
-    outcome = yield from chained(calls.commit(verdict.prepared, result, ClosureMode.REQUIRE))
+    returned = yield Invoke(function, effect_of(verdict.prepared))
+    result = finished(returned, intent=verdict.prepared.intent, rolled_back=True)
+    try:
+        outcome = yield from chained(calls.commit(verdict.prepared, result, ClosureMode.REQUIRE))
+    except ResultNotRecordable as error:
+        raise ResultNotRecordable(intent=error.intent, reason=error.reason, rolled_back=True) from error
+    except ClosurePending as error:
+        raise ClosurePending(
+            intent=error.intent, attempt=error.attempt, blockers=error.blockers, rolled_back=True
+        ) from error
     if isinstance(outcome, EffectCert):
         return Ran(result, replayed=False, certificate=outcome)
     return Ran(result, replayed=False, held=outcome)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from effectfence_pg import admissions
-from effectfence_pg.current import CurrentEffect
+from effectfence_pg.running.current import CurrentEffect
 from effectfence_pg.transactions import Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, Held, PreparedEffect
+from effectfence_pg.waiting import admissions
 
 if TYPE_CHECKING:
-    from effectfence_pg.admissions import Memory
     from effectfence_pg.calls import Calls
-    from effectfence_pg.leases import Lease
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.leases import Lease
+    from effectfence_pg.running.proof import NoEffect
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import Fresh, Replay
+    from effectfence_pg.waiting.admissions import Memory
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -117,6 +117,7 @@ class Desk:
     memory: Memory
     keep: Callable[[PreparedEffect], Lease]
     let_go: Callable[[Lease], None]
+    require_open: Callable[[], None]
 
     def steps(self, operation: Operation[T]) -> Steps[T]:
         """One operation, retried; those who wait for what it decides are told, where that was asked for."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
-from effectfence_pg.calling import code_of, name_of, require_tool, without_presets
 from effectfence_pg.errors import FenceError, InvalidRequest, ResultNotRecordable
-from effectfence_pg.naming import derived_intent, filled
-from effectfence_pg.plain import plain
-from effectfence_pg.running import recorded
-from effectfence_pg.runs import Options, Verify
-from effectfence_pg.values import EffectRequest, LeaseExpiry, canonical_json, parse_request, to_json_value
+from effectfence_pg.running.calling import code_of, name_of, require_tool, without_presets
+from effectfence_pg.running.course import recorded
+from effectfence_pg.running.naming import derived_intent, filled
+from effectfence_pg.running.plain import plain
+from effectfence_pg.running.runs import Options, Verify
+from effectfence_pg.values import EffectRequest, canonical_json, parse_request, to_json_value
 
 if TYPE_CHECKING:
-    from effectfence_pg.proof import NoEffect
+    from effectfence_pg.running.proof import NoEffect
 
 Named = str | Callable[..., Any] | None
 """A name for each call: a format over the bound arguments, or a callable that takes what the function takes."""
@@ -120,7 +120,6 @@ class Tool:
                 raise InvalidRequest(field="occurrence", reason="is neither a number nor a text")
             intent = f"{intent}#{occurrence}"
         domain, agent = named("domain", told.domain), named("agent", told.agent)
-        expiry = told.on_lease_expiry or (LeaseExpiry.VERIFY if told.verify is not None else None)
         return parse_request(
             {
                 "intent": intent,
@@ -130,7 +129,7 @@ class Tool:
                 "args": values,
                 "identity": None if told.identity is None else list(told.identity),
                 "lease_seconds": None if told.lease_seconds is None else float(told.lease_seconds),
-                "on_lease_expiry": expiry,
+                "on_lease_expiry": told.on_lease_expiry,
                 "branch": named("branch", told.branch),
             }
         )

@@ -13,7 +13,7 @@ from collections import Counter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from effectfence_pg.calls import Recent, patience
+from effectfence_pg.calls import patience
 from effectfence_pg.errors import (
     ClosurePending,
     FenceError,
@@ -26,7 +26,8 @@ from effectfence_pg.sql import verbs
 from effectfence_pg.sql.notices import notify
 from effectfence_pg.transactions import Pause, Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, FenceStats, Fresh, Replay, key_of
-from effectfence_pg.waiting import Seat, SeatedPause, WaitingRoom
+from effectfence_pg.waiting.recent import Recent
+from effectfence_pg.waiting.room import Seat, SeatedPause, WaitingRoom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from effectfence_pg.waiting import WaitingRoom
+    from effectfence_pg.waiting.room import WaitingRoom
 
 log = logging.getLogger("effectfence_pg")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from effectfence_pg.current import Entered
-from effectfence_pg.runs import Asked, Call, Claim, Running, Settle
+from effectfence_pg.running.current import Entered
+from effectfence_pg.running.runs import Asked, Call, Claim, Running, Settle
+from effectfence_pg.unfinished import finished
 from effectfence_pg.values import Fresh
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def perform(running: Running[T], drive: Callable[[Steps[Any]], Any]) -> T:
 def _answer(asked: Asked, drive: Callable[[Steps[Any]], Any]) -> Any:
     if isinstance(asked, Call):
         with Entered(asked.effect) as effect:
-            return _returned(asked.function(effect))
+            return finished(asked.function(effect), intent=effect.intent)
     try:
         return drive(asked.make())
     except Exception:
@@ -56,20 +56,6 @@ def _answer(asked: Asked, drive: Callable[[Steps[Any]], Any]) -> Any:
                 if isinstance(verdict, Fresh):
                     drive(asked.release(verdict.prepared))
         raise
-
-
-def _returned(answer: T) -> T:
-    """What a function that blocks returned.
-
-    Raises:
-        TypeError: Something to be awaited: what it would do is not done yet, and nobody here awaits it.
-    """
-    if not isawaitable(answer):
-        return answer
-    msg = f"what was called returned something to be awaited ({type(answer).__name__}); use arun"
-    if inspect.iscoroutine(answer):
-        answer.close()
-    raise TypeError(msg)
 
 
 class Background:
@@ -161,7 +147,7 @@ class Performer:
                 answer = asked.function(effect)
                 while isawaitable(answer):
                     answer = await answer
-                return answer
+                return finished(answer, intent=effect.intent)
         if isinstance(asked, Claim):
             return await self.claim(asked)
         if isinstance(asked, Settle):

@@ -1,0 +1,47 @@
+"""What the upstream says of its tools. Hints are hints: the policy wins, and a change of them is logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp.shared.inbound import x_mcp_header_map
+
+from effectfence_pg.gateway.policy import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+log = logging.getLogger("effectfence_pg.gateway")
+
+SHOWN: Final = 200
+
+
+class Catalogue:
+    """Annotations and schemas of the tools that were listed so far, by name."""
+
+    def __init__(self) -> None:
+        self._hints: dict[str, Mapping[str, Any]] = {}
+        self._headers: dict[str, dict[tuple[str, ...], str]] = {}
+
+    def learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        """Take in a page of a listing."""
+        for tool in tools:
+            name: Any = tool.get("name")
+            hints: Mapping[str, Any] = tool.get("annotations") or {}
+            if not isinstance(name, str):
+                continue
+            known = self._hints.get(name)
+            if known is not None and known != hints:
+                log.warning("the upstream changed its hints about %s from %s to %s", name[:SHOWN], known, hints)
+            self._hints[name] = hints
+            self._headers[name] = x_mcp_header_map(tool.get("inputSchema"))
+
+    def headers(self, tool: str) -> dict[tuple[str, ...], str]:
+        """Which arguments a modern HTTP upstream wants to see in headers."""
+        return self._headers.get(tool, {})
+
+    def action(self, tool: str) -> Action:
+        """Only what is marked read-only is no effect; a tool that was never listed is one."""
+        hints = self._hints.get(tool)
+        return Action.OBSERVE if hints is not None and hints.get("readOnlyHint") is True else Action.FENCE

@@ -1,0 +1,70 @@
+"""The ways to an upstream: a child process, or streamable HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from effectfence_pg.serving import TOKEN_VARIABLE
+from effectfence_pg.settings import DATABASE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+AUTHORIZATION_VARIABLE: Final = "EFFECTFENCE_UPSTREAM_AUTHORIZATION"
+KEPT_BACK: Final = frozenset({DATABASE_VARIABLE, TOKEN_VARIABLE, AUTHORIZATION_VARIABLE})
+"""Variables that the upstream does not get: with them it could write what the fence knows."""
+CONNECT_SECONDS: Final = 30.0
+SESSION_HEADER: Final = "mcp-session-id"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to get to an upstream.
+
+    Attributes:
+        connect: Opens the streams of a new connection.
+        refused: The ids of requests that the server refused to take, because it does not know our session any more.
+    """
+
+    connect: Callable[[], Any]
+    refused: set[str] = field(default_factory=set[str])
+
+
+def command_transport(command: list[str]) -> Way:
+    """A child process, with our environment but for what is the fence's own."""
+    env = {name: value for name, value in os.environ.items() if name not in KEPT_BACK}
+    return Way(lambda: stdio_client(StdioServerParameters(command=command[0], args=command[1:], env=env)))
+
+
+def url_transport(url: str) -> Way:
+    """A server on streamable HTTP. A tool may be silent for as long as it runs."""
+    headers = {"Authorization": value} if (value := os.environ.get(AUTHORIZATION_VARIABLE)) else None
+    refused: set[str] = set()
+
+    async def answered(response: httpx2.Response) -> None:
+        # The protocol's word for "no such session", seen here because what the SDK makes of it may have other causes.
+        if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in response.request.headers:
+            with contextlib.suppress(ValueError, AttributeError, httpx2.RequestNotRead):
+                refused.add(str(json.loads(response.request.content).get("id")))
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[Any]:
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+        hooks = {"response": [answered]}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as http,
+            streamable_http_client(url, http_client=http) as streams,
+        ):
+            yield streams
+
+    return Way(connect, refused)

@@ -1,0 +1,1 @@
+"""The fence as a server of the Model Context Protocol: an agent fences deliberately. Needs the extra ``mcp``."""
