@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from sqlalchemy import exc
 from sqlalchemy.util import greenlet_spawn
 
-from effectfence_pg.pipelining import forget, session_of
-from effectfence_pg.sqlstates import STALE_STATEMENT
-from effectfence_pg.transactions import IDLE, ConnectionLost, Pause, Steps, commands, not_reached, tenant_of
+from effectfence_pg.pipelining import session_of
+from effectfence_pg.transactions import (
+    IDLE,
+    ConnectionLost,
+    Pause,
+    Steps,
+    commands,
+    is_outdated,
+    not_reached,
+    tenant_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from effectfence_pg.pipelining import Session
     from effectfence_pg.sql.operation import Operation
 
 T = TypeVar("T")
@@ -69,13 +78,11 @@ class AsyncExecutor:
             raise not_reached(error) from error
         connection: psycopg.AsyncConnection[Any] = pooled.driver_connection
         try:
-            row = await self._run(connection, pooled, operation, direct=self._direct)
+            row = await self._run(connection, session_of(pooled), operation)
             if self._direct and operation.writes and row.isolation != "serializable":
                 self._direct = False
-                row = await self._run(connection, pooled, operation, direct=False)
+                row = await self._run(connection, session_of(pooled), operation)
         except psycopg.Error as error:
-            if error.sqlstate in STALE_STATEMENT:
-                forget(session_of(pooled))
             if connection.closed:
                 raise ConnectionLost(str(error).partition("\n")[0]) from error
             raise
@@ -88,11 +95,18 @@ class AsyncExecutor:
         finally:
             await _give_back(pooled, connection)
 
-    async def _run(
-        self, connection: psycopg.AsyncConnection[Any], pooled: Any, operation: Operation[Any], *, direct: bool
-    ) -> Any:
-        asking = commands(session_of(pooled), operation, direct=direct, tenant=self._tenant)
-        return await connection.wait(cast("Any", asking))
+    async def _run(self, connection: psycopg.AsyncConnection[Any], session: Session, operation: Operation[Any]) -> Any:
+        try:
+            return await connection.wait(self._asking(session, operation))
+        except psycopg.Error as error:
+            if not is_outdated(session, error):
+                raise
+        if connection.pgconn.transaction_status != IDLE:
+            await connection.rollback()
+        return await connection.wait(self._asking(session, operation))
+
+    def _asking(self, session: Session, operation: Operation[Any]) -> Any:
+        return commands(session, operation, direct=self._direct, tenant=self._tenant)
 
 
 async def _give_back(pooled: Any, connection: psycopg.AsyncConnection[Any]) -> None:

@@ -180,14 +180,12 @@ class Executor:
             raise not_reached(error) from error
         connection: Any = pooled.driver_connection
         try:
-            row = self._run(connection, session_of(pooled), operation, direct=self._direct)
+            row = self._run(connection, session_of(pooled), operation)
             if operation.writes and self._direct and row.isolation != "serializable":
                 # A pooler in between did not pass the default on; the statement wrote nothing.
                 self._direct = False
-                row = self._run(connection, session_of(pooled), operation, direct=False)
+                row = self._run(connection, session_of(pooled), operation)
         except psycopg.Error as error:
-            if error.sqlstate in STALE_STATEMENT:
-                forget(session_of(pooled))
             if connection.closed:
                 pooled.invalidate(error)
                 raise ConnectionLost(first_line(error)) from error
@@ -202,8 +200,23 @@ class Executor:
             else:
                 pooled.close()
 
-    def _run(self, connection: Any, session: Session, operation: Operation[Any], *, direct: bool) -> Any:
-        return connection.wait(commands(session, operation, direct=direct, tenant=self._tenant))
+    def _run(self, connection: Any, session: Session, operation: Operation[Any]) -> Any:
+        try:
+            return connection.wait(commands(session, operation, direct=self._direct, tenant=self._tenant))
+        except psycopg.Error as error:
+            if not is_outdated(session, error):
+                raise
+        if connection.pgconn.transaction_status != IDLE:
+            connection.rollback()
+        return connection.wait(commands(session, operation, direct=self._direct, tenant=self._tenant))
+
+
+def is_outdated(session: Session, error: psycopg.Error) -> bool:
+    """Whether what was prepared on this connection is outdated: it is forgotten then, all of it, and nothing was executed."""
+    if error.sqlstate not in STALE_STATEMENT or session.connection.closed:
+        return False
+    forget(session)
+    return True
 
 
 NAME_TENANT: Final = text("SELECT set_config('effectfence.namespace', :namespace, true)")

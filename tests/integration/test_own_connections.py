@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from effectfence_pg import Fence, FenceConfig
+from effectfence_pg.migrate import downgrade, upgrade
 from tests.support.racing import Race, await_waiting, domain_gate
 from tests.support.until import until
 from tests.support.world import World
@@ -59,3 +60,24 @@ def test_an_engine_that_is_disposed_during_a_call_leaves_nothing_open(
     assert fence.commit(admitted.prepared, "done").result == "done"
     fence.close()
     until(lambda: open_connections(engine, name) == 0)
+
+
+def test_what_was_prepared_for_another_schema_is_prepared_anew_on_every_connection(migrated_database: str) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    config = FenceConfig(pool_size=6, max_overflow=0, prepare_threshold=0)
+    with Fence(migrated_database, namespace="shop", config=config) as fence:
+        world = World(engine, "shop")
+
+        def on_six_connections(number: str) -> None:
+            world.commit(f"{number}-first", domain="order:1")
+            asked = [world.request(f"{number}-{at}", domain="order:1") for at in range(6)]
+            with domain_gate(engine, "shop", "order:1"):
+                race = Race([lambda one=one: fence.prepare(one) for one in asked]).start()
+                await_waiting(engine, 6)
+            assert sorted(verdict.prepared.seq for verdict in race.results()) == [2, 3, 4, 5, 6, 7]
+
+        on_six_connections("one")
+        downgrade(migrated_database, drop_certificates=True)
+        upgrade(migrated_database)
+        on_six_connections("two")
+    engine.dispose()
