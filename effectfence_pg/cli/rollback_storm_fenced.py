@@ -150,13 +150,20 @@ class FencedSide(Side):
             self._undo(plan, self._fence.abort_branch(branch, "contradicted", actor=RECONCILER).effects)
 
     def _undo(self, plan: Plan, effects: Sequence[FallenEffect]) -> None:
-        """Decide about the branches of what fell, for all of a branch falls with its first effect; then undo it all."""
+        """Decide about the branches of what fell, for all of a branch falls with its first effect; then undo it all.
+
+        A contradicted branch is rolled back: what fell may be released meanwhile as never run, and the rest could commit.
+        """
         fallen, decided = [list(effects)], set[str]()
         for batch in fallen:
             for branch in sorted({plan.steps[effect.intent].branch or "" for effect in batch} - decided - {""}):
                 decided.add(branch)
                 with self._answered():
-                    outcome = self._fence.reconcile_branch(branch, actor=RECONCILER)
+                    outcome = (
+                        self._fence.abort_branch(branch, "contradicted", actor=RECONCILER)
+                        if branch in plan.contradicted
+                        else self._fence.reconcile_branch(branch, actor=RECONCILER)
+                    )
                     if isinstance(outcome, Aborted):
                         fallen.append(list(outcome.effects))
         for effect in itertools.chain.from_iterable(reversed(fallen)):
