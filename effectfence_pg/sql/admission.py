@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.closures import ADVANCE, CASCADE
-from effectfence_pg.sql.completion import UNDOING
 from effectfence_pg.sql.gates import GATES, SETTLED_WATERMARK, clock
 from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement
+from effectfence_pg.sql.tickets import UNDOING
 
 _CLAIM: Final = """
 admitted AS (

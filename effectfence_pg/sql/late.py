@@ -4,9 +4,9 @@ from functools import cache
 
 from sqlalchemy import TextClause
 
-from effectfence_pg.sql.completion import FOUND, FOUND_FACTS, TICKET
 from effectfence_pg.sql.gates import GATES, UNDOES, clock
 from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
+from effectfence_pg.sql.tickets import FOUND, FOUND_FACTS, TICKET
 
 
 @cache

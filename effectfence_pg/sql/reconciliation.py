@@ -6,8 +6,8 @@ from sqlalchemy import TextClause
 
 from effectfence_pg.protocol.states import DEAD
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, CLOSURE, DEAD_MEMBERS, TOO_LARGE, UNDECIDED_MEMBERS
-from effectfence_pg.sql.completion import LOGGED, SEALED, UNDOING, UNDONE
 from effectfence_pg.sql.statements import CURRENT, ISOLATION, SERIALIZABLE, statement, states
+from effectfence_pg.sql.tickets import LOGGED, SEALED, UNDOING, UNDONE
 
 
 @cache

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from effectfence_pg.protocol import speculation as deciding
 from effectfence_pg.protocol.verdicts import require_serializable
-from effectfence_pg.sql import branches, late
+from effectfence_pg.sql import branches, late, settling
 from effectfence_pg.sql.operation import Operation, Then, following
 from effectfence_pg.sql.verbs import FENCE_ACTOR, read_set_text, ticket_parameters
 from effectfence_pg.values import Held, key_of
@@ -131,7 +131,7 @@ def undecided(namespace: str, row_limit: int) -> Operation[tuple[list[bytes], li
     """Which executed effects settling may be able to decide."""
     return Operation(
         "undecided",
-        branches.undecided(),
+        settling.undecided(),
         {"namespace": namespace, "row_limit": row_limit},
         lambda row: ([bytes(key) for key in row.keys], list(row.attempts)),
         writes=False,
@@ -146,7 +146,7 @@ def settle(namespace: str, keys: list[bytes], attempts: list[int]) -> Operation[
         return int(row.committed), int(row.aborted)
 
     parameters = {"namespace": namespace, "keys": keys, "attempts": attempts, "actor": FENCE_ACTOR}
-    return Operation("settle", branches.settle(), parameters, interpret, many=True)
+    return Operation("settle", settling.settle(), parameters, interpret, many=True)
 
 
 def observe_late(prepared: PreparedEffect, call: Admission) -> Operation[PreparedEffect]:

@@ -13,7 +13,7 @@ from effectfence_pg.protocol import reporting
 from effectfence_pg.protocol.admission import Admission, Fence, Replace, Undecided
 from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import require_serializable
-from effectfence_pg.sql import admission, completion, observation, reconciliation, rested
+from effectfence_pg.sql import admission, commits, completion, observation, reconciliation
 from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.values import key_of
 from effectfence_pg.values.canonical import canonical_json, read_json
@@ -220,7 +220,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: 
     def decide() -> Operation[EffectCert | Held]:
         return Operation(
             "commit",
-            completion.commit_decide(),
+            commits.commit_decide(),
             {**parameters, "asked": asked, "member_limit": member_limit},
             lambda row: completing.interpret_commit(prepared, result, row, asked=asked, member_limit=member_limit),
             many=True,
@@ -232,7 +232,7 @@ def commit(prepared: PreparedEffect, result: str, *, asked: bool, member_limit: 
         return decide()
     return Operation(
         "commit",
-        rested.commit_rested() if rests else completion.commit_plain(),
+        commits.commit_rested() if rests else commits.commit_plain(),
         parameters,
         lambda row: completing.interpret_plain(prepared, row) or Then(decide()),
     )
