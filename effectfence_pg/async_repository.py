@@ -8,9 +8,10 @@ import psycopg
 from sqlalchemy import exc
 
 from effectfence_pg.async_surface import AsyncSurface
-from effectfence_pg.calls import Calls, require_connection
+from effectfence_pg.calls import Calls
+from effectfence_pg.checks import require_connection
 from effectfence_pg.plans import afollow, chained
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import preparing
 from effectfence_pg.sqlstates import translate
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class AsyncFenceRepository(AsyncSurface):
 
     async def prepare(self, request: EffectRequest | Mapping[str, Any]) -> Fresh | Replay:
         """Admit, replay or refuse one attempt. See `Fence.prepare`."""
-        return await self._run(verbs.prepare(self._calls.admission(request)))
+        return await self._run(preparing.prepare(self._calls.admission(request)))
 
     async def commit(
         self, prepared: PreparedEffect | Mapping[str, Any], result: Any, *, closure: str = "require"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from effectfence_pg.checks import check_number, choice
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
-from effectfence_pg.protocol.admission import Admission, Target, effective_read_set
+from effectfence_pg.protocol.asked import Admission, Target, effective_read_set
 from effectfence_pg.protocol.reconciliation import Judgement
 from effectfence_pg.protocol.speculation import require_plain
 from effectfence_pg.protocol.verdicts import require_own
 from effectfence_pg.sql import speculation, verbs
 from effectfence_pg.values import (
-    MAX_LEASE_SECONDS,
     MAX_NAMESPACE_BYTES,
     MAX_SEQ,
     AbortEffect,
@@ -32,7 +31,6 @@ from effectfence_pg.values import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from enum import StrEnum
 
     from effectfence_pg.protocol.speculation import Undoable
     from effectfence_pg.sql.operation import Operation
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
         ReadSetEntry,
         RolledBack,
     )
-
-E_ = TypeVar("E_", bound="StrEnum")
 
 MAX_REASON_BYTES = 16_384
 NULL: Final = object()
@@ -168,14 +164,14 @@ class Calls:
         """A decision against an attempt."""
         check_name(intent, field="intent")
         check_name(actor, field="actor")
-        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
+        check_number(attempt, "attempt", 1, MAX_ATTEMPT)
         checked = check_name(reason, field="reason", max_bytes=MAX_REASON_BYTES)
         return speculation.abort_intent(self.namespace, intent, attempt, reason=checked, actor=actor)
 
     def target(self, intent: str, attempt: int) -> Operation[Undoable]:
         """A read of what a compensation would undo."""
         check_name(intent, field="intent")
-        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
+        check_number(attempt, "attempt", 1, MAX_ATTEMPT)
         return speculation.target(self.namespace, intent, attempt)
 
     def compensation(self, target: Undoable, agent: str, tool: str | None, args: Any) -> Admission:
@@ -204,7 +200,7 @@ class Calls:
     def reserve(self, domain: str, expected_seq: int) -> Operation[int]:
         """The bare compare-and-set."""
         check_name(domain, field="domain")
-        _check_number(expected_seq, "expected_seq", 0, MAX_SEQ - 1)
+        check_number(expected_seq, "expected_seq", 0, MAX_SEQ - 1)
         return verbs.reserve(self.namespace, domain, expected_seq)
 
     def status(self, intent: str) -> Operation[EffectStatus]:
@@ -226,7 +222,7 @@ class Calls:
         """An operator's judgement of one attempt."""
         check_name(intent, field="intent")
         check_name(operator, field="operator")
-        _check_number(attempt, "attempt", 1, MAX_ATTEMPT)
+        check_number(attempt, "attempt", 1, MAX_ATTEMPT)
         judged = choice(Outcome, outcome, "outcome")
         known = _check_basis(judged, basis)
         if result is not None and judged != Outcome.HAPPENED:
@@ -260,47 +256,3 @@ def _check_basis(outcome: Outcome, basis: str | None) -> str | None:
     if basis is None:
         raise InvalidRequest(field="basis", reason="is required: holder_dead or fenced_downstream")
     return choice(Basis, basis, "basis").value
-
-
-def choice(kind: type[E_], value: str, field: str) -> E_:
-    """The member of this value.
-
-    Raises:
-        InvalidRequest: There is none; the reason lists them.
-    """
-    try:
-        return kind(value)
-    except ValueError:
-        members = ", ".join(member.value for member in kind)
-        raise InvalidRequest(field=field, reason=f"is none of {members}") from None
-
-
-def _check_number(value: Any, field: str, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidRequest(field=field, reason=f"is no integer from {least} to {most}")
-
-
-def require_connection(given: Any, *, awaits: bool) -> None:
-    """Refuse what is no connection, or one of the other kind, before anything is asked of it.
-
-    Raises:
-        InvalidRequest: An engine, a URL, an AsyncConnection for a FenceRepository or the other way round.
-    """
-    execute = getattr(given, "execute", None)
-    if execute is None or inspect.iscoroutinefunction(execute) != awaits:
-        wanted = "an AsyncConnection" if awaits else "a Connection"
-        reason = f"is of type {type(given).__name__}; give {wanted} with a transaction of yours, as engine.begin() has"
-        raise InvalidRequest(field="connection", reason=reason)
-
-
-def patience(value: Any, field: str) -> float:
-    """How long a call may wait, in seconds: none when it does not say.
-
-    Raises:
-        InvalidRequest: It is no time from zero up.
-    """
-    if value is None:
-        return 0.0
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE_SECONDS:
-        raise InvalidRequest(field=field, reason=f"is no number of seconds from 0 to {MAX_LEASE_SECONDS:.0f}")
-    return float(value)

@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from effectfence_pg.errors import SerializationConflict
-from effectfence_pg.sql import speculation, verbs
+from effectfence_pg.sql import fencing, preparing, speculation
 from effectfence_pg.sql.operation import following
 from effectfence_pg.transactions import MAX_STEPS
 from effectfence_pg.unfinished import finished, require_callable
@@ -94,10 +94,10 @@ def sweep(namespace: str) -> Plan[int]:
     """Fence every effect whose lease ran out; how many there were."""
     fenced = 0
     while True:
-        keys, attempts = yield from ask(verbs.expired(namespace, BATCH))
+        keys, attempts = yield from ask(fencing.expired(namespace, BATCH))
         if not keys:
             return fenced
-        fenced += yield from ask(verbs.fence_expired(namespace, keys, attempts))
+        fenced += yield from ask(fencing.fence_expired(namespace, keys, attempts))
 
 
 def settle(namespace: str) -> Plan[Settled]:
@@ -122,7 +122,7 @@ def prepare_compensation(
 ) -> Plan[Fresh | Replay]:
     """Read what is to be undone, then admit the undoing."""
     target = yield from ask(calls.target(intent, attempt))
-    return (yield from ask(verbs.prepare(calls.compensation(target, agent, tool, args))))
+    return (yield from ask(preparing.prepare(calls.compensation(target, agent, tool, args))))
 
 
 def compensate(

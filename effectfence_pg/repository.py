@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from sqlalchemy import exc
 
-from effectfence_pg.calls import Calls, require_connection
+from effectfence_pg.calls import Calls
+from effectfence_pg.checks import require_connection
 from effectfence_pg.plans import chained, follow
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import preparing
 from effectfence_pg.sqlstates import is_retryable, translate
 from effectfence_pg.surface import Surface
 
@@ -54,7 +55,7 @@ class FenceRepository(Surface):
 
     def prepare(self, request: EffectRequest | Mapping[str, Any]) -> Fresh | Replay:
         """Admit, replay or refuse one attempt. See `Fence.prepare`."""
-        return self._run(verbs.prepare(self._calls.admission(request)))
+        return self._run(preparing.prepare(self._calls.admission(request)))
 
     def commit(
         self, prepared: PreparedEffect | Mapping[str, Any], result: Any, *, closure: str = "require"

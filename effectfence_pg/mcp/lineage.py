@@ -1,4 +1,8 @@
-"""The lineage of a certificate, read from the edges."""
+"""The lineage of a certificate, read from the edges with the rights of an application.
+
+The functions of the audit walk views, which show every tenant and are for auditors; this walk reads the tables, where row
+security holds, and stops at so many nodes, because a model reads the answer.
+"""
 
 from __future__ import annotations
 

@@ -4,68 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid4
 
 from effectfence_pg.errors import (
-    BranchDecided,
-    DomainRace,
     IntentFailed,
-    IntentInFlight,
-    IntentMismatch,
-    NotReconcilable,
-    ReadSetStale,
-    ReadSetUnsettled,
     SerializationConflict,
-    UnknownIntent,
-    UnknownParent,
-    UnsettledEntry,
 )
+from effectfence_pg.protocol.asked import Admission, rests
+from effectfence_pg.protocol.gates import in_flight, refuse_at_gates, require_same_action
 from effectfence_pg.protocol.states import Cause, State
-from effectfence_pg.protocol.verdicts import blockers, certificate, moved_entries, require_serializable, stored_clock
-from effectfence_pg.values import EffectRequest, Fresh, LeaseExpiry, PreparedEffect, ReadSetEntry, Replay, VectorClock
-from effectfence_pg.values.identity import Fingerprint, difference, key_of
+from effectfence_pg.protocol.verdicts import certificate, require_serializable, stored_clock
+from effectfence_pg.values import Fresh, LeaseExpiry, PreparedEffect, Replay
 from effectfence_pg.values.trusted import trusted
 
 WAY_OUT = "reconcile it with what really happened"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The attempt that a compensation undoes."""
-
-    intent: str
-    attempt: int
-
-
-@dataclass(slots=True)
-class Admission:
-    """One call of prepare: what was asked, for whom, and the token that the call brings along.
-
-    The token belongs to the call and not to the statement, so that a call whose answer was lost recognises its own admission.
-    """
-
-    request: EffectRequest
-    namespace: str
-    lease_seconds: float
-    on_lease_expiry: LeaseExpiry
-    read_set: tuple[ReadSetEntry, ...]
-    undoes: Target | None = None
-    _token: UUID | None = None
-    _clock: VectorClock | None = None
-
-    @property
-    def token(self) -> UUID:
-        """Made when it is first needed: a replay needs none."""
-        if self._token is None:
-            self._token = uuid4()
-        return self._token
-
-    @property
-    def vector_clock(self) -> VectorClock:
-        """The clock of an effect that observed nothing."""
-        if self._clock is None:
-            self._clock = self.request.known_clock.tick(self.request.agent)
-        return self._clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +41,6 @@ class Replace:
 
 Verdict = Fresh | Replay | Fence | Undecided | Replace
 """What prepare can come to: an answer, or one more step."""
-
-
-def effective_read_set(request: EffectRequest) -> tuple[ReadSetEntry, ...]:
-    """The read set with `expected_seq` in it, which is short for an entry of the request's own domain."""
-    expected = request.expected_seq
-    if expected is None or any(entry.domain == request.domain for entry in request.read_set):
-        return request.read_set
-    return (*request.read_set, ReadSetEntry(domain=request.domain, seq=expected))
-
-
-def rests(admission: Admission) -> bool:
-    """Whether the request rests on anything that has to be read, or belongs to a plan."""
-    request = admission.request
-    plan = request.branch is not None or request.compensation is not None or admission.undoes is not None
-    return bool(plan or admission.read_set or request.observes or request.parent)
 
 
 def interpret(admission: Admission, row: Any) -> Verdict:
@@ -234,103 +170,3 @@ def _own(admission: Admission, row: Any) -> PreparedEffect:
         lease_expires_at=row.lease_expires_at,
         observing=row.observing,
     )
-
-
-def in_flight(intent: str, row: Any, waits_for: Any = ()) -> IntentInFlight:
-    """The refusal while somebody else holds the intent."""
-    held = row.state == State.EXECUTED
-    return IntentInFlight(
-        intent=intent,
-        attempt=row.attempt,
-        holder=row.agent,
-        since=row.admitted_at,
-        retry_after_seconds=None if held else float(row.lease_left_seconds),
-        held=held,
-        blockers=blockers(waits_for),
-    )
-
-
-def require_same_action(request: EffectRequest, row: Any) -> None:
-    """Refuse another action under the same intent, before any other verdict.
-
-    Raises:
-        IntentMismatch: Domain, tool, identity or arguments differ, or what was declared as identity does.
-    """
-    if row.args_digest == request.fingerprint.args_digest:
-        return
-    fields = None if row.identity_fields is None else tuple(row.identity_fields)
-    stored = Fingerprint(bytes(row.args_digest), bytes(row.identity_digest), fields)
-    given = request.fingerprint
-    field = difference(stored, given, domains=(row.domain, request.domain), tools=(row.tool, request.tool))
-    if field is None:
-        return
-    raise IntentMismatch(
-        intent=request.intent,
-        attempt=row.attempt,
-        field=field,
-        stored_identity=stored.identity_digest.hex(),
-        given_identity=given.identity_digest.hex(),
-        stored_args=stored.args_digest.hex(),
-        given_args=given.args_digest.hex(),
-        stored_declaration=stored.identity_fields,
-        given_declaration=given.identity_fields,
-    )
-
-
-def refuse_at_gates(admission: Admission, row: Any) -> None:
-    """Gates 2 to 4: parent, read set and observations, expected number.
-
-    Raises:
-        UnknownParent, ReadSetStale, ReadSetUnsettled, UnknownIntent, DomainRace: The first gate that refuses.
-    """
-    request, entries = admission.request, admission.read_set
-    if row.decided_branch is not None:
-        raise BranchDecided(branch=request.branch or "", state=row.decided_branch)
-    if row.unknown_parent:
-        raise UnknownParent(parent=request.parent or "")
-    moved = moved_entries(entries, row.moved)
-    raced = [entry for entry in moved if entry.domain == request.domain and request.expected_seq is not None]
-    if moved and len(raced) < len(moved):
-        raise ReadSetStale(entries=moved, intent=request.intent)
-    if raced:
-        raise DomainRace(domain=request.domain, expected=raced[0].seq, actual=raced[0].live)
-    _refuse_unsettled(admission, row)
-    if admission.undoes is not None:
-        refuse_target(admission.undoes, row)
-
-
-def refuse_target(target: Target, row: Any) -> None:
-    """What stands against undoing an attempt: it is not fenced, another one is current, or its tool may still be running.
-
-    Raises:
-        UnknownIntent, IntentInFlight, NotReconcilable: Nothing was changed.
-    """
-    if row.target_state is None:
-        raise UnknownIntent(intent=target.intent)
-    if row.target_current and row.target_live:
-        raise IntentInFlight(intent=target.intent, attempt=target.attempt, holder="its holder")
-    if not row.target_current or row.target_state not in {State.FAILED, State.ABORTED}:
-        raise NotReconcilable(
-            intent=target.intent, attempt=target.attempt, state=row.target_state, outcome="compensation"
-        )
-
-
-def _refuse_unsettled(admission: Admission, row: Any) -> None:
-    request, entries = admission.request, admission.read_set
-    by_position: dict[int, list[tuple[str, int, str]]] = {
-        at: [] for at, entry in enumerate(entries, start=1) if not entry.settled
-    }
-    for at, *effect in row.unsettled:
-        by_position.setdefault(at, []).append((effect[0], effect[1], effect[2]))
-    unsettled = tuple(
-        UnsettledEntry(entries[at - 1].domain, entries[at - 1].seq, blockers(effects))
-        for at, effects in sorted(by_position.items())
-    )
-    if unsettled:
-        raise ReadSetUnsettled(entries=unsettled, intent=request.intent)
-    if row.unknown_intents:
-        missing = set(row.unknown_intents)
-        raise UnknownIntent(intent=next(name for name in request.observes if key_of(name).hex() in missing))
-    for intent, attempt, state in row.unobservable:
-        entry = UnsettledEntry(intent, attempt, blockers([(intent, attempt, state)]))
-        raise ReadSetUnsettled(entries=(entry,), intent=request.intent)

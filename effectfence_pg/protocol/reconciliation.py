@@ -14,7 +14,8 @@ from effectfence_pg.errors import (
     NotReconcilable,
     UnknownIntent,
 )
-from effectfence_pg.protocol.admission import Fence, in_flight
+from effectfence_pg.protocol.admission import Fence
+from effectfence_pg.protocol.gates import in_flight
 from effectfence_pg.protocol.states import State
 from effectfence_pg.protocol.verdicts import blockers, require_serializable
 from effectfence_pg.values import Outcome

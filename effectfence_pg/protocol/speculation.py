@@ -21,7 +21,7 @@ from effectfence_pg.errors import (
     UnknownBranch,
     UnknownIntent,
 )
-from effectfence_pg.protocol.admission import refuse_at_gates
+from effectfence_pg.protocol.gates import refuse_at_gates
 from effectfence_pg.protocol.states import BranchState, State
 from effectfence_pg.protocol.verdicts import (
     blockers,
@@ -46,7 +46,7 @@ from effectfence_pg.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.protocol.asked import Admission
     from effectfence_pg.values import ReadSetEntry
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from effectfence_pg.calls import NULL, choice
+from effectfence_pg.calls import NULL
+from effectfence_pg.checks import choice
 from effectfence_pg.errors import (
     AttemptMismatch,
     IntentFailed,
@@ -39,7 +40,7 @@ from effectfence_pg.waiting import admissions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.protocol.asked import Admission
     from effectfence_pg.running.leases import Lease
     from effectfence_pg.transactions import Steps
     from effectfence_pg.values import Fresh

@@ -15,7 +15,7 @@ from effectfence_pg.errors import ClosurePending, DatabaseUnavailable, ResultNot
 from effectfence_pg.plans import Invoke, Plan, chained
 from effectfence_pg.running.course import effect_of, recorded
 from effectfence_pg.running.runs import Ran
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import preparing
 from effectfence_pg.sqlstates import CONFLICTS, RACED_UNIQUE, sqlstate
 from effectfence_pg.transactions import MAX_ODD_RETRIES, Pause, Steps, backoff
 from effectfence_pg.unfinished import finished
@@ -37,7 +37,7 @@ def together(
     calls: Calls, request: EffectRequest | Mapping[str, Any], function: Callable[[CurrentEffect], Any]
 ) -> Plan[Ran[Any]]:
     """What happens inside the transaction; operations are answered with verdict rows."""
-    verdict = yield from chained(verbs.prepare(calls.admission(request)))
+    verdict = yield from chained(preparing.prepare(calls.admission(request)))
     if isinstance(verdict, Replay):
         return Ran(recorded(verdict.certificate), replayed=True, certificate=verdict.certificate)
     returned = yield Invoke(function, effect_of(verdict.prepared))

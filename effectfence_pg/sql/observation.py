@@ -8,6 +8,9 @@ from effectfence_pg.protocol.states import UNSETTLED
 from effectfence_pg.sql.closures import CLOSURE, DEAD_MEMBERS, UNDECIDED_MEMBERS
 from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, statement, states
 
+SHOWN_MEMBERS = 10_000
+"""How far a status looks for what an effect waits for; it names only a few of them."""
+
 
 @cache
 def observe() -> TextClause:

@@ -9,12 +9,14 @@ from uuid import uuid4
 from effectfence_pg.protocol import speculation as deciding
 from effectfence_pg.protocol.verdicts import require_serializable
 from effectfence_pg.sql import branches, late, settling
+from effectfence_pg.sql.fencing import FENCE_ACTOR
 from effectfence_pg.sql.operation import Operation, Then, following
-from effectfence_pg.sql.verbs import FENCE_ACTOR, read_set_text, ticket_parameters
+from effectfence_pg.sql.preparing import read_set_text
+from effectfence_pg.sql.verbs import ticket_parameters
 from effectfence_pg.values import Held, key_of
 
 if TYPE_CHECKING:
-    from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.protocol.asked import Admission
     from effectfence_pg.protocol.speculation import Undoable
     from effectfence_pg.values import Aborted, Committed, EffectCert, Pending, PreparedEffect, RolledBack
 

@@ -13,7 +13,7 @@ from collections import Counter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from effectfence_pg.calls import patience
+from effectfence_pg.checks import patience
 from effectfence_pg.errors import (
     ClosurePending,
     FenceError,
@@ -22,7 +22,7 @@ from effectfence_pg.errors import (
     IntentMismatch,
     ReadSetUnsettled,
 )
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import preparing
 from effectfence_pg.sql.notices import notify
 from effectfence_pg.transactions import Pause, Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, FenceStats, Fresh, Replay, key_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from effectfence_pg.calls import Calls
-    from effectfence_pg.protocol.admission import Admission
+    from effectfence_pg.protocol.asked import Admission
     from effectfence_pg.sql.operation import Operation
     from effectfence_pg.values import EffectRequest, FenceConfig, Held, PreparedEffect
 
@@ -92,7 +92,7 @@ def admit(memory: Memory, call: Admission, patience_seconds: float, config: Fenc
 
     def ask() -> Operation[Fresh | Replay]:
         sealed = memory.recent.get(key)
-        return verbs.replay(call) if sealed else verbs.prepare(call, known=sealed is not None)
+        return preparing.replay(call) if sealed else preparing.prepare(call, known=sealed is not None)
 
     try:
         if patience_seconds:

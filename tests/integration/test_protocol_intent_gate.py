@@ -9,7 +9,7 @@ import pytest
 
 from effectfence_pg import EffectRequest, Fence, Fresh, IntentFailed, IntentInFlight, IntentMismatch, Replay
 from effectfence_pg.calls import Calls
-from effectfence_pg.sql import verbs
+from effectfence_pg.sql import preparing
 from effectfence_pg.sql.operation import Operation, Then
 from tests.support.rows import one
 from tests.support.world import STATES, World
@@ -197,7 +197,7 @@ def test_a_statement_that_ran_twice_recognises_its_own_admission(world: World, b
     if before is not None:
         world.put(before, **more)
     call = Calls(world.namespace, None).admission(world.request(expected_seq=world.seq("of:charge:1"), **more))
-    operation: Operation[Any] = verbs.prepare(call)
+    operation: Operation[Any] = preparing.prepare(call)
     if before is not None:
         replaced = operation.interpret(world.fence._execute(operation))
         assert isinstance(replaced, Then)

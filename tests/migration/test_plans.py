@@ -16,7 +16,7 @@ from effectfence_pg.binding import compiled
 from effectfence_pg.calls import Calls
 from effectfence_pg.pipelining import BY_KEY
 from effectfence_pg.protocol.admission import Replace
-from effectfence_pg.sql import speculation, verbs
+from effectfence_pg.sql import fencing, preparing, speculation, verbs
 from effectfence_pg.sql.gates import SETTLED_BEFORE
 from effectfence_pg.sql.operation import Operation
 from effectfence_pg.sql.renewal import renew_all
@@ -82,19 +82,19 @@ def operations(world: World) -> dict[str, Operation[Any]]:
     }
     judgement = {"evidence": 1, "operator": "o", "basis": None, "over": False, "outcome": "happened", "result": 1}
     return {
-        **{name: verbs.prepare(call) for name, call in prepared.items()},
-        "prepare of a known intent": verbs.prepare(prepared["prepare plain"], known=True),
-        "replay": verbs.replay(prepared["prepare plain"]),
-        "prepare reopened": verbs._replace(prepared["prepare resting"], Replace(1, takeover=False)),
-        "prepare taken over": verbs._replace(prepared["prepare resting"], Replace(1, takeover=True)),
-        "prepare held": verbs._held(prepared["prepare plain"]),
+        **{name: preparing.prepare(call) for name, call in prepared.items()},
+        "prepare of a known intent": preparing.prepare(prepared["prepare plain"], known=True),
+        "replay": preparing.replay(prepared["prepare plain"]),
+        "prepare reopened": preparing._replace(prepared["prepare resting"], Replace(1, takeover=False)),
+        "prepare taken over": preparing._replace(prepared["prepare resting"], Replace(1, takeover=True)),
+        "prepare held": preparing._held(prepared["prepare plain"]),
         "commit plain": verbs.commit(ticket, "1", asked=True, member_limit=1000),
         "commit rested": verbs.commit(observing, "1", asked=True, member_limit=1000),
         "commit decided": verbs.commit(observing, "1", asked=False, member_limit=1000),
         "abort": verbs.abort(ticket, "no", no_effect=False),
         "renew": verbs.renew(ticket),
         "renew all": renew_all(world.namespace, [ticket, observing]),
-        "fence": verbs.fence_expired(world.namespace, [world.request().intent_key], [1]),
+        "fence": fencing.fence_expired(world.namespace, [world.request().intent_key], [1]),
         "reconcile": calls.reconcile("charge:9", attempt=1, **judgement),
         "observe": calls.observe(("of:1", "of:2")),
         "reserve": calls.reserve("of:1", 1),
