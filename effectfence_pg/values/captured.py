@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer, f
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.canonical import JsonValue, canonical_json, read_json, to_json_value
+from effectfence_pg.values.identity import key_of
 
 
 class Captured(BaseModel):
@@ -59,6 +60,25 @@ class Captured(BaseModel):
             return super().model_copy(deep=deep)
         facts = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self).model_validate({**facts, "args": read_json(self.args_text), **update})
+
+
+class Keyed(Captured):
+    """A captured value with an `intent` and a `domain`, each declared where it stands in the wire form, and the keys of both."""
+
+    def _derived(self, args_text: str) -> dict[str, Any]:
+        facts = self.__dict__
+        keys = {"intent_key": key_of(facts["intent"]), "domain_key": key_of(facts["domain"])}
+        return super()._derived(args_text) | keys
+
+    @property
+    def intent_key(self) -> bytes:
+        """The 32-byte key of the intent."""
+        return self._kept("intent_key")
+
+    @property
+    def domain_key(self) -> bytes:
+        """The 32-byte key of the domain."""
+        return self._kept("domain_key")
 
 
 def invalid_request(error: ValidationError) -> InvalidRequest:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from effectfence_pg.errors import InvalidRequest
-from effectfence_pg.values.captured import Captured, invalid_request
+from effectfence_pg.values.captured import Captured, Keyed, invalid_request
 from effectfence_pg.values.clocks import MAX_COUNT, VectorClock
-from effectfence_pg.values.identity import Fingerprint, fingerprint, identity_names, key_of
+from effectfence_pg.values.identity import Fingerprint, fingerprint, identity_names
 from effectfence_pg.values.names import Name, check_name
 from effectfence_pg.values.policies import FenceConfig, LeaseExpiry, LeaseSeconds, OnStale
 
@@ -64,7 +64,7 @@ class Compensation(Captured):
     args: Any = Field(default_factory=dict)
 
 
-class EffectRequest(Captured):
+class EffectRequest(Keyed):
     """One attempt of one action. Constructing it raises pydantic's ValidationError, which names the field.
 
     Attributes:
@@ -147,27 +147,14 @@ class EffectRequest(Captured):
         digests = fingerprint(
             domain=self.domain, tool=self.tool, args=self.args, identity=self.identity, args_text=args_text
         )
-        return {
-            "args_text": args_text,
+        return super()._derived(args_text) | {
             "fingerprint": digests,
-            "intent_key": key_of(self.intent),
-            "domain_key": key_of(self.domain),
         }
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The digests of what the action is, as it was at construction."""
         return self._kept("fingerprint")
-
-    @property
-    def intent_key(self) -> bytes:
-        """The 32-byte key of the intent."""
-        return self._kept("intent_key")
-
-    @property
-    def domain_key(self) -> bytes:
-        """The 32-byte key of the domain."""
-        return self._kept("domain_key")
 
     def check(self, config: FenceConfig) -> None:
         """Compare the sizes with the fence's limits.

@@ -9,10 +9,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from effectfence_pg.errors import Blocker, InvalidRequest
 from effectfence_pg.values.canonical import read_json
-from effectfence_pg.values.captured import Captured, invalid_request
+from effectfence_pg.values.captured import Keyed, invalid_request
 from effectfence_pg.values.certificates import EffectCert, joined_body
 from effectfence_pg.values.clocks import VectorClock
-from effectfence_pg.values.identity import fingerprint, key_of
+from effectfence_pg.values.identity import fingerprint
 from effectfence_pg.values.names import Name, Namespace
 from effectfence_pg.values.policies import LeaseSeconds
 from effectfence_pg.values.requests import CertificateHash, EffectRequest, ReadSet, ReadSetEntry, Seq
@@ -21,7 +21,7 @@ from effectfence_pg.values.trusted import trusted
 Attempt = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 
-class PreparedEffect(Captured):
+class PreparedEffect(Keyed):
     """The ticket of an admitted effect. Hand it to commit, abort or renew as it is.
 
     The first nine fields are the original's wire form. A ticket goes through JSON and back unchanged.
@@ -68,22 +68,9 @@ class PreparedEffect(Captured):
 
     def _derived(self, args_text: str) -> dict[str, Any]:
         digests = fingerprint(domain=self.domain, tool=self.tool, args=self.args, args_text=args_text)
-        return {
-            "args_text": args_text,
+        return super()._derived(args_text) | {
             "args_digest": digests.args_digest,
-            "intent_key": key_of(self.intent),
-            "domain_key": key_of(self.domain),
         }
-
-    @property
-    def intent_key(self) -> bytes:
-        """The 32-byte key of the intent."""
-        return self._kept("intent_key")
-
-    @property
-    def domain_key(self) -> bytes:
-        """The 32-byte key of the domain."""
-        return self._kept("domain_key")
 
     @property
     def args_digest(self) -> bytes:
