@@ -63,7 +63,7 @@ class Captured(BaseModel):
 
 
 class Keyed(Captured):
-    """A captured value with an `intent` and a `domain`, each declared where it stands in the wire form, and the keys of both."""
+    """A captured value with an `intent` and a `domain`, declared where each stands in the wire form, and the keys of both."""
 
     def _derived(self, args_text: str) -> dict[str, Any]:
         facts = self.__dict__
