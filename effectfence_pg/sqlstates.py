@@ -23,14 +23,20 @@ STALE_STATEMENT = frozenset({"26000", "42P05", "0A000"})
 """A prepared statement is gone, there twice or outdated: it is prepared anew, and the transaction run again."""
 
 ODD = RACED_UNIQUE | STALE_STATEMENT
+MAX_ODD_RETRIES = 3
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether a transaction that ended with this error may be run again as a whole: 40001 and 40P01.
+    """Whether a transaction that ended with this error may be run again as a whole: 40001, 40P01 and 53200.
 
     Takes psycopg's and SQLAlchemy's errors, and `SerializationConflict`.
     """
-    return isinstance(error, SerializationConflict) or sqlstate(error) in CONFLICTS
+    return isinstance(error, SerializationConflict) or sqlstate(error) in RETRIED
+
+
+def passes(state: str | None, odd: int) -> bool:
+    """Whether a transaction that ended like this is run again; `odd` of its ends so far were odd ones, this one included."""
+    return state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -42,7 +48,7 @@ def sqlstate(error: BaseException) -> str | None:
 def translate(error: Exception) -> Exception:
     """The typed error behind a database error; the error itself when it is none of ours."""
     state = sqlstate(error)
-    if state in CONFLICTS:
+    if state in RETRIED:
         return SerializationConflict(sqlstate=state)
     if state in UNDEFINED:
         return SchemaVersionError(found=None, expected=SCHEMA_VERSION, command=UPGRADE_COMMAND)

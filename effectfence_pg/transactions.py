@@ -35,14 +35,13 @@ from effectfence_pg.pipelining import (
     transaction,
 )
 from effectfence_pg.sql.operation import Operation, Then, following
-from effectfence_pg.sqlstates import ODD, RETRIED, STALE_STATEMENT, first_line, sqlstate, translate
+from effectfence_pg.sqlstates import ODD, STALE_STATEMENT, first_line, passes, sqlstate, translate
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 T = TypeVar("T")
 
-MAX_ODD_RETRIES = 3
 IDLE = TransactionStatus.IDLE
 
 MAX_STEPS = 16
@@ -107,7 +106,7 @@ def _again(operation: Operation[T], deadline: float, failed: Exception, *, insis
         else:
             state = sqlstate(error)
             odd += state in ODD
-            if state is None or not (state in RETRIED or (state in ODD and odd <= MAX_ODD_RETRIES)):
+            if state is None or not passes(state, odd):
                 raise translate(error) from error
             if time.monotonic() >= deadline:
                 elapsed = time.monotonic() - started

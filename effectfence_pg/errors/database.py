@@ -11,7 +11,7 @@ from effectfence_pg.errors.base import FenceError
 
 
 class SerializationConflict(FenceError):
-    """The caller's transaction lost a serialization race. `sqlstate` is 40001 or 40P01."""
+    """The caller's transaction lost a serialization race. `sqlstate` is 40001, 40P01 or 53200."""
 
     sqlstate: str
 

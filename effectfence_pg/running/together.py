@@ -16,8 +16,8 @@ from effectfence_pg.plans import Invoke, Plan, chained
 from effectfence_pg.running.course import effect_of, recorded
 from effectfence_pg.running.runs import Ran
 from effectfence_pg.sql import preparing
-from effectfence_pg.sqlstates import CONFLICTS, RACED_UNIQUE, sqlstate
-from effectfence_pg.transactions import MAX_ODD_RETRIES, Pause, Steps, backoff
+from effectfence_pg.sqlstates import ODD, passes, sqlstate
+from effectfence_pg.transactions import Pause, Steps, backoff
 from effectfence_pg.unfinished import finished
 from effectfence_pg.values import ClosureMode, EffectCert, Replay
 
@@ -69,9 +69,9 @@ def rounds(deadline_seconds: float) -> Steps[Any]:
             return (yield ROUND)
         except Exception as error:
             state = _state(error)
-            odd += state in RACED_UNIQUE
+            odd += state in ODD
             lost = _lost(error)
-            if not (lost or state in CONFLICTS or (state in RACED_UNIQUE and odd <= MAX_ODD_RETRIES)):
+            if not (lost or passes(state, odd)):
                 raise
             elapsed = time.monotonic() - started
             if elapsed >= deadline_seconds:

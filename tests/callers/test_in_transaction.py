@@ -162,6 +162,22 @@ def test_a_conflict_runs_all_of_it_again(world: World, run: Callable[..., Ran[An
     assert one(world.engine, worth, n=world.namespace) == conflicts + 1
 
 
+@pytest.mark.parametrize("state", ["40001", "40P01", "53200", "23505"])
+def test_what_passes_runs_all_of_it_again_and_pays_once(world: World, run: Callable[..., Ran[Any]], state: str) -> None:
+    """The table of predicate locks is full, or a rival is seen as a unique violation: the next round meets another moment."""
+    called: list[int] = []
+
+    def function(connection: sa.Connection) -> str:
+        connection.execute(sa.text(INSERT), {"namespace": world.namespace, "id": "7"})
+        called.append(1)
+        if len(called) == 1:
+            connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{state}'; END $$")
+        return "paid"
+
+    assert run(world.request(), function).result == "paid"
+    assert (len(called), paid(world)) == (2, 1)
+
+
 @pytest.mark.parametrize("cut", Cut)
 def test_a_connection_lost_around_commit_neither_loses_nor_doubles_it(
     world: World, run: Callable[..., Ran[Any]], proxy: Proxy, cut: Cut
