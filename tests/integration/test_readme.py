@@ -78,6 +78,25 @@ def test_a_decorated_coroutine_is_not_sent_again_while_nobody_knows(migrated_dat
     assert len(said) == 3
 
 
+def test_what_an_operator_says_makes_the_mail_runnable_again(migrated_database: str, tmp_path: Path) -> None:
+    assert run(example("async tool"), migrated_database).count("sending 7") == 1
+    assert "sending" not in run(example("async tool"), migrated_database)
+    found = re.search(r"```sh\n(effectfence-pg reconcile .*?)```", README, re.DOTALL)
+    assert found
+    shell(found[1], migrated_database, tmp_path)
+    assert run(example("async tool"), migrated_database).count("sending 7") == 1
+
+
+def shell(commands: str, url: str, folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": url, "PATH": path}
+    done = subprocess.run(
+        ["bash", "-c", commands], env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
     migrated_database: str, tmp_path: Path
 ) -> None:
@@ -85,13 +104,7 @@ def test_the_paste_of_the_gateway_proves_a_double_fire_and_then_prevents_it(
     assert found
     # It is installed, and the database is the test's own.
     paste = "\n".join(line for line in found[1].splitlines() if not line.startswith(("pip ", "export ")))
-    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"EFFECTFENCE_DATABASE_URL": migrated_database, "PATH": commands}
-    done = subprocess.run(
-        ["bash", "-c", paste], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    raw, fenced, lines = done.stdout.splitlines()
+    raw, fenced, lines = shell(paste, migrated_database, tmp_path).splitlines()
     assert raw.startswith("proven double fire: charge ran at least 12 times")
     assert fenced.startswith("inconclusive: 12 of 12 calls answered, 1 different answers")
     assert lines.split() == ["13"]
