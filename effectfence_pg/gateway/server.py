@@ -7,6 +7,7 @@ and no model of it touches a result.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import OrderedDict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -169,7 +170,8 @@ class Gateway:
         named = (context.meta or {}).get(SESSION_KEY)
         if isinstance(named, str):
             return f"named {named[:256]}"
-        return f"http {headers_of(context).get('mcp-session-id') or id(context)}"
+        # An address would come again with a later request, and hand it the reads of this one.
+        return f"http {headers_of(context).get('mcp-session-id') or uuid.uuid4()}"
 
     async def _notification(self, context: ServerRequestContext[Any, Any]) -> None:
         connected = self._up().connected

@@ -1,0 +1,51 @@
+"""Upstreams and clients that break the rules, in front of a gateway: nobody hangs, and nobody pays for another one's fault."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from effectfence_pg.gateway.catalogue import Catalogue
+from effectfence_pg.gateway.policy import Policy
+from effectfence_pg.gateway.server import Gateway
+from effectfence_pg.gateway.tenants import Tenants
+from tests.support.faces import run
+from tests.support.witness import Witness
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Witness:
+    return Witness(tmp_path / "books")
+
+
+def test_fences_that_are_let_go_are_not_handed_to_calls_that_come_meanwhile(database_url: str) -> None:
+    names = [f"tenant-{number}" for number in range(40)]
+
+    async def use(tenants: Tenants, name: str) -> None:
+        fence = await tenants.enter(name)
+        await fence.current("nothing")
+        tenants.leave(name)
+
+    async def main() -> None:
+        tenants = Tenants(database_url)
+        for name in names:
+            fence = await tenants.enter(name)
+            # Closing a connection takes a while, in which others come.
+            await (fence.current("nothing") if name in names[:9] else asyncio.sleep(0))
+        for name in names:
+            tenants.leave(name)
+        await asyncio.gather(*(use(tenants, name) for name in names[:9]))
+        assert len(tenants) <= 32
+        await tenants.aclose()
+
+    run(main())
+
+
+def test_a_request_without_a_session_never_gets_the_reads_of_another_one() -> None:
+    gateway = Gateway(Policy(), Catalogue(), None, stdio=False)  # pyright: ignore[reportArgumentType]
+    requests = (SimpleNamespace(meta={}, request=None) for _ in range(100))
+    # Each is gone before the next one is made, as those of a server are.
+    assert len({gateway._session_of(request) for request in requests}) == 100  # pyright: ignore[reportPrivateUsage, reportArgumentType]
