@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from effectfence_pg.gateway.catalogue import Catalogue
 from effectfence_pg.gateway.policy import Policy
 from effectfence_pg.gateway.server import Gateway
 from effectfence_pg.gateway.tenants import Tenants
-from tests.support.faces import run
+from tests.support.faces import gateway, policy, refusal, run
 from tests.support.witness import Witness
 
 
@@ -49,3 +53,36 @@ def test_a_request_without_a_session_never_gets_the_reads_of_another_one() -> No
     requests = (SimpleNamespace(meta={}, request=None) for _ in range(100))
     # Each is gone before the next one is made, as those of a server are.
     assert len({gateway._session_of(request) for request in requests}) == 100  # pyright: ignore[reportPrivateUsage, reportArgumentType]
+
+
+def answered(result: str) -> str:
+    return f'{{"jsonrpc":"2.0","id":ID,"result":{result}}}'
+
+
+UNREADABLE = {
+    "lone surrogate": answered('{"content":[{"type":"text","text":"\\ud800"}]}'),
+    "result first": '{"result":{"content":[],"structuredContent":{"id":7,"x":"\\ud800"}},"jsonrpc":"2.0","id":ID}',
+    "nest": answered('{"content":[],"structuredContent":{"x":' + "[" * 400 + "]" * 400 + "}}"),
+    "huge integer": answered('{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"),
+    "no object": answered('"done"'),
+    "no error": '{"jsonrpc":"2.0","id":ID,"error":"boom"}',
+}
+
+
+@pytest.mark.parametrize("answer", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_answer_that_cannot_be_read_is_an_unknown_outcome_and_nobody_waits_for_ever(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness, answer: str
+) -> None:
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
+
+    async def main() -> None:
+        async with Client(start) as client:
+            call: dict[str, Any] = {"name": "charge", "arguments": {"answer": answer}}
+            with pytest.raises(MCPError, match="cannot be read"):
+                await client.call_tool(**call)
+            assert refusal(await client.call_tool(**call))["code"] == "intent_failed"
+            assert not (await client.call_tool("charge", {"x": "another one"})).is_error
+
+    run(main())
+    assert books.count("charge") == 2
