@@ -12,10 +12,14 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from effectfence_pg.async_fence import AsyncFence
+from effectfence_pg.gateway import probe
 from effectfence_pg.gateway.catalogue import Catalogue
+from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.gateway.policy import Policy
 from effectfence_pg.gateway.server import Gateway
 from effectfence_pg.gateway.tenants import Tenants
+from effectfence_pg.gateway.transports import command_transport
 from tests.support.faces import gateway, policy, refusal, run
 from tests.support.witness import Witness
 
@@ -25,7 +29,17 @@ def books(tmp_path: Path) -> Witness:
     return Witness(tmp_path / "books")
 
 
-def test_fences_that_are_let_go_are_not_handed_to_calls_that_come_meanwhile(database_url: str) -> None:
+def test_fences_that_are_let_go_are_not_handed_to_calls_that_come_meanwhile(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = AsyncFence.aclose
+
+    async def slowly(fence: AsyncFence) -> None:
+        # As it does while results are still being recorded.
+        await asyncio.sleep(0)
+        await close(fence)
+
+    monkeypatch.setattr(AsyncFence, "aclose", slowly)
     names = [f"tenant-{number}" for number in range(40)]
 
     async def use(tenants: Tenants, name: str) -> None:
@@ -36,9 +50,7 @@ def test_fences_that_are_let_go_are_not_handed_to_calls_that_come_meanwhile(data
     async def main() -> None:
         tenants = Tenants(database_url)
         for name in names:
-            fence = await tenants.enter(name)
-            # Closing a connection takes a while, in which others come.
-            await (fence.current("nothing") if name in names[:9] else asyncio.sleep(0))
+            await tenants.enter(name)
         for name in names:
             tenants.leave(name)
         await asyncio.gather(*(use(tenants, name) for name in names[:9]))
@@ -86,3 +98,9 @@ def test_an_answer_that_cannot_be_read_is_an_unknown_outcome_and_nobody_waits_fo
 
     run(main())
     assert books.count("charge") == 2
+
+
+def test_a_probe_of_a_server_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "START_SECONDS", 0.1)
+    with pytest.raises(UpstreamUnavailable, match="does not say what tools it has"):
+        run(probe.probe(command_transport(["sleep", "60"]), "charge", {}, 2))
