@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from effectfence_pg.async_fence import AsyncFence
@@ -104,3 +106,73 @@ def test_a_probe_of_a_server_that_says_nothing_ends(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(probe, "START_SECONDS", 0.1)
     with pytest.raises(UpstreamUnavailable, match="does not say what tools it has"):
         run(probe.probe(command_transport(["sleep", "60"]), "charge", {}, 2))
+
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+
+
+def raw(start: StdioServerParameters, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of calls that no client library would send, one after the other."""
+    process = subprocess.Popen(
+        [start.command, *start.args],
+        env=start.env,
+        cwd=start.cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    answers: list[dict[str, Any]] = []
+    try:
+        for number, params in enumerate((HELLO, *calls)):
+            method = "tools/call" if number else "initialize"
+            print(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}), file=process.stdin)
+            process.stdin.flush()
+            answers.append(json.loads(process.stdout.readline()))
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    return [answer["result"] for answer in answers[1:]]
+
+
+def test_a_call_that_cannot_be_sent_on_is_refused_by_its_field_and_leaves_its_action_alone(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
+    metas: tuple[Any, ...] = ("x", [1], 5)
+    wrong = [{"name": "charge", "_meta": meta} for meta in metas]
+    *refusals, done = raw(start, *wrong, {"name": ["charge"]}, {}, {"name": "charge", "_meta": None})
+    fields = [answer["structuredContent"]["facts"]["field"] for answer in refusals]
+    assert fields == ["_meta"] * 3 + ["name"] * 2
+    assert not done.get("isError")
+    assert books.count() == 1
+
+
+def test_an_answer_with_a_place_for_marks_that_is_none_is_replayed_all_the_same(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
+    call = {
+        "name": "charge",
+        "arguments": {"answer": answered('{"content":[],"structuredContent":{"n":1},"_meta":[1]}')},
+    }
+    fresh, replay = raw(start, call, call)
+    assert (fresh["structuredContent"], replay["structuredContent"]) == ({"n": 1}, {"n": 1})
+    assert replay["_meta"]["effectfence/replay"]["replayed"] is True
+    assert books.count() == 1
+
+
+def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    tools = [{"name": "charge", "annotations": "read-only"}, "x", None, {"name": 7}, {"annotations": []}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    call = {"name": "charge"}
+    fresh, replay = raw(gateway(database_url, command, "--policy", policy(tmp_path, namespace)), call, call)
+    assert not fresh.get("isError")
+    assert replay["_meta"]["effectfence/replay"]["replayed"] is True
+    assert books.count() == 1
