@@ -15,13 +15,15 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from effectfence_pg.async_fence import AsyncFence
+from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.gateway import probe
 from effectfence_pg.gateway.catalogue import Catalogue
 from effectfence_pg.gateway.errors import UpstreamUnavailable
-from effectfence_pg.gateway.policy import Policy
+from effectfence_pg.gateway.policy import Policy, read_policy
 from effectfence_pg.gateway.server import Gateway
 from effectfence_pg.gateway.tenants import Tenants
 from effectfence_pg.gateway.transports import command_transport
+from effectfence_pg.running.naming import filled
 from tests.support.faces import gateway, policy, refusal, run
 from tests.support.witness import Witness
 
@@ -176,3 +178,16 @@ def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
     assert not fresh.get("isError")
     assert replay["_meta"]["effectfence/replay"]["replayed"] is True
     assert books.count() == 1
+
+
+def test_two_tenants_are_never_spelled_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('namespace = "{meta.org}-{meta.user}"')
+    with pytest.raises(InvalidRequest, match="would be one tenant"):
+        read_policy(file)
+
+
+def test_a_letter_of_a_text_names_no_action() -> None:
+    assert filled("intent", "refund:{order[0]}", {"order": ["A17"]}) == "refund:A17"
+    with pytest.raises(InvalidRequest, match="no argument"):
+        filled("intent", "refund:{order[0]}", {"order": "A17"})
