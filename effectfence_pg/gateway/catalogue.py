@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
 from effectfence_pg.gateway.policy import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 log = logging.getLogger("effectfence_pg.gateway")
 
@@ -24,11 +24,12 @@ class Catalogue:
         self._hints: dict[str, Mapping[str, Any]] = {}
         self._headers: dict[str, dict[tuple[str, ...], str]] = {}
 
-    def learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Take in a page of a listing."""
-        for tool in tools:
+    def learn(self, tools: Any) -> None:
+        """Take in a page of a listing. What is no description of a tool teaches nothing, and hints that are none are none."""
+        for tool in _objects(tools):
             name: Any = tool.get("name")
-            hints: Mapping[str, Any] = tool.get("annotations") or {}
+            said: Any = tool.get("annotations")
+            hints: Mapping[str, Any] = cast("Mapping[str, Any]", said) if isinstance(said, dict) else {}
             if not isinstance(name, str):
                 continue
             known = self._hints.get(name)
@@ -45,3 +46,8 @@ class Catalogue:
         """Only what is marked read-only is no effect; a tool that was never listed is one."""
         hints = self._hints.get(tool)
         return Action.OBSERVE if hints is not None and hints.get("readOnlyHint") is True else Action.FENCE
+
+
+def _objects(tools: Any) -> list[dict[str, Any]]:
+    found: list[Any] = cast("list[Any]", tools) if isinstance(tools, list) else []
+    return [cast("dict[str, Any]", tool) for tool in found if isinstance(tool, dict)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT
@@ -200,5 +200,7 @@ def _unknown(request: EffectRequest, attempt: Attempt) -> IntentFailed:
 
 
 def _with_meta(answer: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """The answer as it was, with one mark more beside it."""
-    return {**answer, "_meta": {**(answer.get("_meta") or {}), key: value}}
+    """The answer as it was, with one mark more beside it. What is no object has no place for a mark, and makes room for it."""
+    meta: Any = answer.get("_meta")
+    beside = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+    return {**answer, "_meta": {**beside, key: value}}

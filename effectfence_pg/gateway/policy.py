@@ -57,6 +57,12 @@ def _format(text: str) -> str:
     return text
 
 
+def _tenant(text: str) -> str:
+    if sum(name is not None for _, name, _, _ in Formatter().parse(text)) > 1:
+        raise ValueError("has more than one field: 'a-b' with 'c' and 'a' with 'b-c' would be one tenant")
+    return text
+
+
 Format = Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_format)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_LEASE_SECONDS, allow_inf_nan=False)]
 Lease = Annotated[float, Field(strict=True, gt=0, le=MAX_LEASE_SECONDS, allow_inf_nan=False)]
@@ -142,7 +148,7 @@ class Policy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     server: Name | None = None
-    namespace: Format = "default"
+    namespace: Annotated[Format, AfterValidator(_tenant)] = "default"
     agent: Format = "{client.name}"
     client_keys: tuple[Name, ...] = CLIENT_KEYS
     drain_seconds: Annotated[float, Field(strict=True, ge=0, le=3600)] = 30.0

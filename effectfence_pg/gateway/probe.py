@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_PAGES: Final = 1000
 ANSWER_SECONDS: Final = 60.0
+START_SECONDS: Final = 60.0
+"""Until the server has said what tools it has. Some commands install themselves first."""
 DOUBLE: Final = "double_fire"
 INCONCLUSIVE: Final = "inconclusive"
 
@@ -62,13 +65,17 @@ async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int) -> F
         InvalidRequest: It has no such tool.
     """
     try:
-        async with Client(way.connect(), cache=None) as client:
-            listed = await _lists(client, tool)
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(START_SECONDS):
+                client = await stack.enter_async_context(Client(way.connect(), cache=None))
+                listed = await _lists(client, tool)
             wanted = range(calls if listed else 0)
             answers = await asyncio.gather(
                 *(client.call_tool(tool, arguments, read_timeout_seconds=ANSWER_SECONDS) for _ in wanted),
                 return_exceptions=True,
             )
+    except TimeoutError as error:
+        raise UpstreamUnavailable(reason="it does not say what tools it has") from error
     except (OSError, MCPError, BaseExceptionGroup) as error:
         raise UpstreamUnavailable(reason=told(error)) from error
     if not listed:

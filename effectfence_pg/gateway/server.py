@@ -7,6 +7,7 @@ and no model of it touches a result.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import OrderedDict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,7 +20,7 @@ from mcp.shared.subscriptions import event_from_wire
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from effectfence_pg.errors import FenceError
+from effectfence_pg.errors import FenceError, InvalidRequest
 from effectfence_pg.gateway.calls import ToolCall
 from effectfence_pg.gateway.clients import caller_of, envelope_of, headers_of, wants_progress
 from effectfence_pg.gateway.errors import InputRequired
@@ -125,6 +126,7 @@ class Gateway:
 
     async def _forward(self, context: ServerRequestContext[Any, Any]) -> dict[str, Any]:
         params = cast("Mapping[str, Any]", context.params or {})
+        _require_plain(context.method, params)
         connection = await self._up().connection()
 
         async def send(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +171,8 @@ class Gateway:
         named = (context.meta or {}).get(SESSION_KEY)
         if isinstance(named, str):
             return f"named {named[:256]}"
-        return f"http {headers_of(context).get('mcp-session-id') or id(context)}"
+        # An address would come again with a later request, and hand it the reads of this one.
+        return f"http {headers_of(context).get('mcp-session-id') or uuid.uuid4()}"
 
     async def _notification(self, context: ServerRequestContext[Any, Any]) -> None:
         connected = self._up().connected
@@ -222,6 +225,19 @@ class Gateway:
             "roots": ("list_roots_callback", roots),
         }
         self._up().callbacks = {name: ask for kind, (name, ask) in asks.items() if kind in capabilities}
+
+
+def _require_plain(method: str, params: Mapping[str, Any]) -> None:
+    """Refuse what nobody could send on: found out after the admission, it would leave an outcome unknown that is none.
+
+    Raises:
+        InvalidRequest: `_meta` is no object, or the tool has no name.
+    """
+    meta = params.get("_meta")
+    if meta is not None and not isinstance(meta, dict):
+        raise InvalidRequest(field="_meta", reason="is no object")
+    if method == "tools/call" and not isinstance(params.get("name"), str):
+        raise InvalidRequest(field="name", reason="is no text")
 
 
 async def _asked(session: ServerSession, request: Any, answer: type[Any]) -> Any:

@@ -50,9 +50,11 @@ class Tenants:
 
     async def _trim(self) -> None:
         idle = [name for name in self._fences if not self._users.get(name)]
-        for name in idle[: max(len(self._fences) - MAX_FENCES, 0)]:
-            self._users.pop(name, None)
-            await self._fences.pop(name).aclose()
+        # All are out of reach before the first wait: a call that comes meanwhile must not get one that is about to be closed.
+        going = [self._fences.pop(name) for name in idle[: max(len(self._fences) - MAX_FENCES, 0)]]
+        self._users = {name: users for name, users in self._users.items() if users}
+        for fence in going:
+            await fence.aclose()
 
     async def aclose(self) -> None:
         """Let all of them go."""

@@ -14,6 +14,7 @@ import httpx2
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from effectfence_pg.gateway.unreadable import Answered
 from effectfence_pg.serving import TOKEN_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
 
@@ -43,7 +44,14 @@ class Way:
 def command_transport(command: list[str]) -> Way:
     """A child process, with our environment but for what is the fence's own."""
     env = {name: value for name, value in os.environ.items() if name not in KEPT_BACK}
-    return Way(lambda: stdio_client(StdioServerParameters(command=command[0], args=command[1:], env=env)))
+    start = StdioServerParameters(command=command[0], args=command[1:], env=env)
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[Any]:
+        async with stdio_client(start) as (reader, writer):
+            yield Answered(reader), writer
+
+    return Way(connect)
 
 
 def url_transport(url: str) -> Way:

@@ -66,6 +66,8 @@ class _Names(Formatter):
         value: Any = kwargs
         for part in parts:
             try:
+                if isinstance(value, str):
+                    raise TypeError("a letter of a text names nothing")  # noqa: TRY301 (the same refusal)
                 value = value[int(part) if part.isdigit() else part]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise InvalidRequest(field=self._field, reason=f"no argument {field_name!r} to name it by") from None
