@@ -121,7 +121,7 @@ def on_record(admission: Admission, row: Any) -> Verdict:
     """Gate 1: what the intent's current attempt says."""
     if row.state == State.RELEASED:
         return Replace(row.attempt, takeover=False)
-    require_same_action(admission.request, row)
+    require_same_action(admission.request, row, row)
     if row.state == State.COMMITTED:
         return _replay(admission, row)
     if row.state == State.IN_FLIGHT and row.token == admission.token:
@@ -147,8 +147,9 @@ def on_record(admission: Admission, row: Any) -> Verdict:
 
 def sealed(admission: Admission, row: Any) -> Replay:
     """The same for an intent whose certificate was found: that decides, for good."""
-    require_same_action(admission.request, row)
-    return _replay(admission, row)
+    replay = _replay(admission, row)
+    require_same_action(admission.request, row, replay.certificate)
+    return replay
 
 
 def _replay(admission: Admission, row: Any) -> Replay:

@@ -39,8 +39,13 @@ def in_flight(intent: str, row: Any, waits_for: Any = ()) -> IntentInFlight:
     )
 
 
-def require_same_action(request: EffectRequest, row: Any) -> None:
+def require_same_action(request: EffectRequest, row: Any, acts: Any) -> None:
     """Refuse another action under the same intent, before any other verdict.
+
+    Args:
+        request: What is asked.
+        row: The digests on record.
+        acts: What has the domain and the tool on record.
 
     Raises:
         IntentMismatch: Domain, tool, identity or arguments differ, or what was declared as identity does.
@@ -50,7 +55,7 @@ def require_same_action(request: EffectRequest, row: Any) -> None:
     fields = None if row.identity_fields is None else tuple(row.identity_fields)
     stored = Fingerprint(bytes(row.args_digest), bytes(row.identity_digest), fields)
     given = request.fingerprint
-    field = difference(stored, given, domains=(row.domain, request.domain), tools=(row.tool, request.tool))
+    field = difference(stored, given, domains=(acts.domain, request.domain), tools=(acts.tool, request.tool))
     if field is None:
         return
     raise IntentMismatch(

@@ -116,12 +116,8 @@ def sealed() -> TextClause:
     """The certificate of an intent, and what tells whether another request is the same action."""
     return statement(
         verdict="""
-SELECT c.attempt, c.hash, c.body, c.minted_at, c.reconciled_over,
-       e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields
+SELECT c.attempt, c.hash, c.body, c.minted_at, c.reconciled_over, c.args_digest, c.identity_digest, c.identity_fields
 FROM effectfence.certificates c
-CROSS JOIN LATERAL (
-  SELECT * FROM effectfence.effects e
-  WHERE e.namespace = c.namespace AND e.intent_key = c.intent_key AND e.attempt = c.attempt LIMIT 1) AS e
 WHERE c.namespace = :namespace AND c.intent_key = :intent_key"""
     )
 

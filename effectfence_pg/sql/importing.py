@@ -121,7 +121,10 @@ INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to
 SELECT namespace, intent_key, attempt, 1, 'committed', '{IMPORTED}', %(operator)s, minted_at,
        'imported at ' || clock_timestamp() FROM incoming""",
     """
-INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, parent, body, minted_at, reconciled_over)
-SELECT namespace, hash, intent_key, attempt, parent, body, minted_at, reconciled_over FROM incoming""",
+INSERT INTO effectfence.certificates
+  (namespace, hash, intent_key, attempt, parent, body, minted_at, args_digest, identity_digest, identity_fields,
+   reconciled_over)
+SELECT namespace, hash, intent_key, attempt, parent, body, minted_at, args_digest, identity_digest, identity_fields,
+       reconciled_over FROM incoming""",
 )
 """One statement a table; the certificates in one, because a parent may come after its child."""

@@ -44,8 +44,8 @@ BEGIN
       FROM (VALUES (sha256('-'), 1), (sha256('+'), 2)) AS other (key, n);
       INSERT INTO effectfence.edges (namespace, intent_key, attempt, observed_key, observed_attempt, via)
       VALUES ('-', sha256('+'), 2, sha256('-'), 1, 'parent');
-      INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)
-      VALUES ('-', encode(sha256('-'), 'hex'), sha256('-'), 1, '-', now());
+      INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at, args_digest, identity_digest)
+      VALUES ('-', encode(sha256('-'), 'hex'), sha256('-'), 1, '-', now(), sha256('-'), sha256('-'));
       INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, to_state, cause, actor)
       VALUES ('-', sha256('-'), 1, 1, 'released', '-', '-');
       ANALYZE {_ALL};

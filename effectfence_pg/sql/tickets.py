@@ -49,13 +49,17 @@ mine AS MATERIALIZED (
 
 SEALED: Final = """
 sealed AS MATERIALIZED (
-  SELECT u.intent_key, u.attempt, u.parent, effectfence.certificate_body(
+  SELECT u.intent_key, u.attempt, u.parent, u.args_digest, u.identity_digest, u.identity_fields,
+         effectfence.certificate_body(
            u.intent, u.parent, u.domain, u.seq, u.tool, u.args, u.result, u.vector_clock, u.read_set, u.agent) AS body
   FROM updated u WHERE u.state = 'committed'
 ),
 minted AS (
-  INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, parent, body, minted_at, reconciled_over)
-  SELECT :namespace, encode(sha256(body), 'hex'), intent_key, attempt, parent, body, clock_timestamp(), {over}
+  INSERT INTO effectfence.certificates
+    (namespace, hash, intent_key, attempt, parent, body, minted_at, args_digest, identity_digest, identity_fields,
+     reconciled_over)
+  SELECT :namespace, encode(sha256(body), 'hex'), intent_key, attempt, parent, body, clock_timestamp(), args_digest,
+         identity_digest, identity_fields, {over}
   FROM sealed
   RETURNING hash, body, minted_at, attempt, reconciled_over
 )"""
@@ -80,7 +84,7 @@ STORED: Final = """stored AS (
 
 
 SEALS: Final = """e.intent_key, e.attempt, e.state, e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
-    e.vector_clock, e.read_set, e.agent"""
+    e.vector_clock, e.read_set, e.agent, e.args_digest, e.identity_digest, e.identity_fields"""
 
 
 UNDONE: Final = """

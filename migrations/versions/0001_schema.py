@@ -286,6 +286,14 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False, comment="The exact bytes that were hashed"),
         sa.Column("minted_at", sa.DateTime(timezone=True), nullable=False, comment="Database time"),
         sa.Column(
+            "args_digest",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="The effect's, so that a replay reads this row only",
+        ),
+        sa.Column("identity_digest", sa.LargeBinary(), nullable=False, comment="The effect's, likewise"),
+        sa.Column("identity_fields", postgresql.ARRAY(sa.Text()), nullable=True, comment="The effect's, likewise"),
+        sa.Column(
             "reconciled_over",
             postgresql.JSONB(astext_type=sa.Text()),
             nullable=True,

@@ -43,10 +43,12 @@ SELECT '{ns}', intent_key, 1, 'committed', 2, gen_random_uuid(), intent, domain_
        '{{"amount_cents":4900}}', action, action, clock, '[]', '{{}}', '{{}}', observing, 'fail', 'fence', false, 60,
        now(), true, '{{"charge_id":"ch_' || n || '"}}'
 FROM story;
-INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)
-SELECT namespace, encode(sha256(body), 'hex'), intent_key, 1, body, now()
-FROM (SELECT namespace, intent_key, effectfence.certificate_body(intent, parent, domain, seq, tool, args, result, vector_clock,
-      read_set, agent) AS body FROM effectfence.effects WHERE namespace = '{ns}') AS made;
+INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at, args_digest, identity_digest)
+SELECT namespace, encode(sha256(body), 'hex'), intent_key, 1, body, now(), args_digest, identity_digest
+FROM (SELECT namespace, intent_key, args_digest, identity_digest,
+             effectfence.certificate_body(intent, parent, domain, seq, tool, args, result, vector_clock, read_set,
+                                          agent) AS body
+      FROM effectfence.effects WHERE namespace = '{ns}') AS made;
 INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, from_state, to_state, cause, actor, at)
 SELECT '{ns}', intent_key, 1, v, CASE v WHEN 2 THEN 'in_flight' END, CASE v WHEN 1 THEN 'in_flight' ELSE 'committed' END,
        CASE v WHEN 1 THEN 'admitted' ELSE 'committed' END, 'a', now()

@@ -94,6 +94,9 @@ MUTATIONS: dict[str, tuple[str, str | None, str]] = {
     "what says which action it is": (update("effects", "args_digest = sha256('x')", "leaf"), "leaf", "identity"),
     "what says which action it is, as declared": (update("effects", "identity_digest = sha256('x')", "leaf"), "leaf", "identity"),
     "which args were declared": (update("effects", "identity_fields = ARRAY['cents']", "leaf"), "leaf", "identity"),
+    "the certificate's word for which action it is": (update("certificates", "args_digest = sha256('x')", "leaf"), "leaf", "columns"),
+    "the same as declared": (update("certificates", "identity_digest = sha256('x')", "leaf"), "leaf", "columns"),
+    "the same of which args were declared": (update("certificates", "identity_fields = ARRAY['cents']", "leaf"), "leaf", "columns"),
     "the order in time": (update("certificates", "minted_at = minted_at - interval '1 day'", "leaf"), "leaf", "record"),
     "the transition that minted it": (f"DELETE FROM effectfence.transitions WHERE intent_key = {KEY.format('leaf')} AND to_state = 'committed'", "leaf", "record"),
     "a mark that an operator overrode something": (update("certificates", "reconciled_over = '{\"operator\": \"o\", \"blockers\": []}'", "leaf"), "leaf", "record"),
@@ -147,9 +150,10 @@ def rehash(connection: Reader, intent: str) -> None:
         [made.args_digest, made.identity_digest, intent],
     )
     connection.execute(
-        "UPDATE effectfence.certificates c SET body = x.body, hash = encode(sha256(x.body), 'hex') FROM ("
-        "SELECT intent_key, effectfence.certificate_body(intent, parent, domain, seq, tool, args, result, vector_clock, "
-        "read_set, agent) AS body FROM effectfence.effects WHERE intent = %s) AS x WHERE c.intent_key = x.intent_key",
+        "UPDATE effectfence.certificates c SET body = x.body, hash = encode(sha256(x.body), 'hex'), "
+        "args_digest = x.args_digest, identity_digest = x.identity_digest FROM ("
+        "SELECT intent_key, args_digest, identity_digest, effectfence.certificate_body(intent, parent, domain, seq, tool, "
+        "args, result, vector_clock, read_set, agent) AS body FROM effectfence.effects WHERE intent = %s) AS x WHERE c.intent_key = x.intent_key",
         [intent],
     )
 

@@ -68,8 +68,9 @@ def test_the_database_itself_keeps_a_second_certificate_out(world: World) -> Non
     with pytest.raises(IntegrityError, match="uq_certificates_intent"):
         change(
             world.engine,
-            "INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at) "
-            "SELECT namespace, encode(sha256(body || '1'), 'hex'), intent_key, attempt, body || '1', minted_at "
+            "INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at, "
+            "args_digest, identity_digest) SELECT namespace, encode(sha256(body || '1'), 'hex'), intent_key, attempt, "
+            "body || '1', minted_at, args_digest, identity_digest "
             "FROM effectfence.certificates WHERE namespace = :n",
             n=world.namespace,
         )

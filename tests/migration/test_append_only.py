@@ -61,8 +61,9 @@ def test_a_certificate_whose_hash_is_not_its_bodys_cannot_be_stored(recorded: Wo
     selected = ", ".join(values[name] if name == column else name for name in ("hash", "body"))
     with recorded.engine.begin() as connection, pytest.raises(IntegrityError, match="ck_certificates_hash"):
         connection.exec_driver_sql(
-            "INSERT INTO effectfence.certificates (namespace, hash, body, intent_key, attempt, minted_at) "
-            f"SELECT namespace, {selected}, sha256('other'), attempt, minted_at FROM effectfence.certificates "
+            "INSERT INTO effectfence.certificates (namespace, hash, body, intent_key, attempt, minted_at, args_digest, identity_digest) "
+            f"SELECT namespace, {selected}, sha256('other'), attempt, minted_at, args_digest, identity_digest "
+            "FROM effectfence.certificates "
             f"WHERE namespace = '{recorded.namespace}' AND parent IS NULL"
         )
 

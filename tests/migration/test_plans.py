@@ -42,8 +42,9 @@ SELECT (jsonb_populate_record(model, jsonb_build_object(
   'intent_key', '\\x' || encode(sha256(convert_to('charge:' || n, 'UTF8')), 'hex'),
   'domain_key', '\\x' || encode(sha256(convert_to('of:' || n, 'UTF8')), 'hex')))).*
 FROM effectfence.effects AS model, generate_series(1, {count}) AS n WHERE model.intent = 'model';
-INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at)
-SELECT namespace, encode(sha256(convert_to(intent, 'UTF8')), 'hex'), intent_key, attempt, convert_to(intent, 'UTF8'), now()
+INSERT INTO effectfence.certificates (namespace, hash, intent_key, attempt, body, minted_at, args_digest, identity_digest)
+SELECT namespace, encode(sha256(convert_to(intent, 'UTF8')), 'hex'), intent_key, attempt, convert_to(intent, 'UTF8'), now(),
+       args_digest, identity_digest
 FROM effectfence.effects WHERE intent <> 'model';
 INSERT INTO effectfence.transitions (namespace, intent_key, attempt, version, from_state, to_state, cause, actor)
 SELECT namespace, intent_key, attempt, v, 'in_flight', 'committed', 'committed', agent
