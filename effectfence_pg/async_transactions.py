@@ -78,10 +78,10 @@ class AsyncExecutor:
             raise not_reached(error) from error
         connection: psycopg.AsyncConnection[Any] = pooled.driver_connection
         try:
-            row = await self._run(connection, session_of(pooled), operation)
+            row = await self._run(connection, session_of(pooled, connection), operation)
             if self._direct and operation.writes and row.isolation != "serializable":
                 self._direct = False
-                row = await self._run(connection, session_of(pooled), operation)
+                row = await self._run(connection, session_of(pooled, connection), operation)
         except psycopg.Error as error:
             if connection.closed:
                 raise ConnectionLost(str(error).partition("\n")[0]) from error

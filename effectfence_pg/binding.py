@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from psycopg.types.numeric import Float8, Int8
@@ -21,18 +22,21 @@ _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 class Compiled:
     """A statement as the server takes it: its text, the names of its parameters in order, and what fixes their types."""
 
-    __slots__ = ("_binders", "names", "text")
+    __slots__ = ("_binders", "_pick", "names", "text")
 
     def __init__(self, statement: Any) -> None:
         result = statement.compile(dialect=_DIALECT)
         self.text = str(result).encode()
         self.names: tuple[str, ...] = tuple(result.positiontup or ())
+        # Of one name it would pick a value and not a list of one.
+        names: Any = self.names
+        self._pick = cast("Any", itemgetter(*names)) if len(names) > 1 else None
         binders = ((at, _binder(PARAMETERS[name])) for at, name in enumerate(self.names))
         self._binders = tuple((at, bind) for at, bind in binders if bind is not None)
 
     def values(self, given: Mapping[str, Any]) -> list[Any]:
         """The values of the parameters, in order."""
-        values = [given[name] for name in self.names]
+        values = list(self._pick(given)) if self._pick else [given[name] for name in self.names]
         for at, bind in self._binders:
             values[at] = bind(values[at])
         return values

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from effectfence_pg.checks import check_number, choice
 from effectfence_pg.errors import InvalidRequest, ResultNotRecordable
-from effectfence_pg.protocol.asked import Admission, Target, effective_read_set
+from effectfence_pg.protocol.asked import Admission, Target
 from effectfence_pg.protocol.reconciliation import Judgement
 from effectfence_pg.protocol.speculation import require_plain
 from effectfence_pg.protocol.verdicts import require_own
@@ -68,17 +68,7 @@ class Calls:
         request = parse_request(given)
         require_plain(request.intent)
         request.check(self.config)
-        return self._admission(request)
-
-    def _admission(self, request: EffectRequest, undoes: Target | None = None) -> Admission:
-        return Admission(
-            request=request,
-            namespace=self.namespace,
-            lease_seconds=request.lease_seconds or self.config.lease_seconds,
-            on_lease_expiry=request.on_lease_expiry or self.config.on_lease_expiry,
-            read_set=effective_read_set(request),
-            undoes=undoes,
-        )
+        return Admission(request, self.namespace, self.config)
 
     def ticket(self, given: PreparedEffect | Mapping[str, Any]) -> PreparedEffect:
         """A ticket of this namespace."""
@@ -137,7 +127,7 @@ class Calls:
             }
         )
         request.check(self.config)
-        return speculation.observe_late(prepared, self._admission(request))
+        return speculation.observe_late(prepared, Admission(request, self.namespace, self.config))
 
     def promotion(
         self, intent: str | None, branch: str | None, actor: str
@@ -189,7 +179,7 @@ class Calls:
             }
         )
         request.check(self.config)
-        return self._admission(request, undoes=Target(target.intent, target.attempt))
+        return Admission(request, self.namespace, self.config, undoes=Target(target.intent, target.attempt))
 
     def observe(self, domains: tuple[str, ...]) -> Operation[tuple[ReadSetEntry, ...]]:
         """A read of the numbers of domains."""

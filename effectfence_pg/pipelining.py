@@ -76,11 +76,11 @@ class Session:
         return known
 
 
-def session_of(pooled: Any) -> Session:
-    """The session of a pooled connection; it lives as long as the driver connection does."""
+def session_of(pooled: Any, connection: Any) -> Session:
+    """The session of a pooled connection; it lives as long as the driver's connection in it does."""
     found = pooled.info.get("effectfence")
-    if found is None or found.connection is not pooled.driver_connection:
-        found = pooled.info["effectfence"] = Session(pooled.driver_connection)
+    if found is None or found.connection is not connection:
+        found = pooled.info["effectfence"] = Session(connection)
     return found
 
 
@@ -108,7 +108,7 @@ def transaction(
         session.connection.pgconn.send_query_prepared(
             name, dumped, param_formats=transformer.formats, result_format=BINARY
         )
-        result = yield from _answer(session)
+        result = _answer(session, (yield from generators.execute(session.connection.pgconn)))
     else:
         command = Command(text, dumped, tuple(transformer.types or ()), transformer.formats)
         known = session.statement(text, command.types)
@@ -118,16 +118,15 @@ def transaction(
                 session.ready[text] = command.types, known.name
         else:
             _send(session.connection.pgconn, known, command)
-            result = yield from _answer(session)
+            result = _answer(session, (yield from generators.execute(session.connection.pgconn)))
     if not result.ntuples:
         return None
     transformer.set_pgresult(result)
     return transformer.load_row(0, session.rows.get(text) or _row_maker(session, text, result))
 
 
-def _answer(session: Session) -> Generator[Any, Any, Any]:
+def _answer(session: Session, results: list[Any]) -> Any:
     # A conflict that is seen at the end of the transaction comes after the row.
-    results = yield from generators.execute(session.connection.pgconn)
     if results[-1].status == FATAL_ERROR:
         raise errors.error_from_result(results[-1], encoding=session.connection.info.encoding)
     return results[0]

@@ -34,7 +34,7 @@ from effectfence_pg.pipelining import (
     session_of,
     transaction,
 )
-from effectfence_pg.sql.operation import Operation, Then, following
+from effectfence_pg.sql.operation import Operation, Then
 from effectfence_pg.sqlstates import ODD, STALE_STATEMENT, first_line, passes, sqlstate, translate
 
 if TYPE_CHECKING:
@@ -81,10 +81,9 @@ def steps(operation: Operation[T], deadline_seconds: float, *, insists: bool = F
             verdict = operation.interpret((yield operation))
         except UNANSWERED as error:
             verdict = yield from _again(operation, time.monotonic() + deadline_seconds, error, insists=insists)
-        then = following(verdict)
-        if then is None:
+        if type(verdict) is not Then:
             return cast("T", verdict)
-        operation = then
+        operation = cast("Then[T]", verdict).operation
     raise SerializationConflict(sqlstate="40001")
 
 
@@ -177,13 +176,14 @@ class Executor:
         except (exc.SQLAlchemyError, psycopg.Error) as error:
             # The pool passes on what the driver raised as it is.
             raise not_reached(error) from error
-        connection: Any = pooled.driver_connection
+        # Of a dialect that is not asynchronous this is the driver's own.
+        connection: Any = pooled.dbapi_connection
         try:
-            row = self._run(connection, session_of(pooled), operation)
+            row = self._run(connection, session_of(pooled, connection), operation)
             if operation.writes and self._direct and row.isolation != "serializable":
                 # A pooler in between did not pass the default on; the statement wrote nothing.
                 self._direct = False
-                row = self._run(connection, session_of(pooled), operation)
+                row = self._run(connection, session_of(pooled, connection), operation)
         except psycopg.Error as error:
             if connection.closed:
                 pooled.invalidate(error)

@@ -12,7 +12,7 @@ from effectfence_pg.errors import (
 from effectfence_pg.protocol.asked import Admission, rests
 from effectfence_pg.protocol.gates import in_flight, refuse_at_gates, require_same_action
 from effectfence_pg.protocol.states import Cause, State
-from effectfence_pg.protocol.verdicts import certificate, require_serializable, stored_clock
+from effectfence_pg.protocol.verdicts import certificate, instant, require_serializable, stored_clock
 from effectfence_pg.values import Fresh, LeaseExpiry, PreparedEffect, Replay
 from effectfence_pg.values.trusted import trusted
 
@@ -97,7 +97,7 @@ def _plain_ticket(admission: Admission, row: Any) -> PreparedEffect:
         attempt=1,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=row.fresh_lease_expires_at,
+        lease_expires_at=instant(row.fresh_lease_epoch),
     )
 
 
@@ -112,7 +112,7 @@ def _ticket(admission: Admission, row: Any) -> PreparedEffect:
         attempt=row.fresh_attempt,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=row.fresh_lease_expires_at,
+        lease_expires_at=instant(row.fresh_lease_epoch),
         observing=row.fresh_observing,
     )
 
@@ -147,9 +147,10 @@ def on_record(admission: Admission, row: Any) -> Verdict:
 
 def sealed(admission: Admission, row: Any) -> Replay:
     """The same for an intent whose certificate was found: that decides, for good."""
-    replay = _replay(admission, row)
-    require_same_action(admission.request, row, replay.certificate)
-    return replay
+    attempt = row.attempt
+    found = certificate(row, admission.namespace, attempt)
+    require_same_action(admission.request, row, found)
+    return trusted(Replay, {"certificate": found, "attempt": attempt})
 
 
 def _replay(admission: Admission, row: Any) -> Replay:
@@ -168,6 +169,6 @@ def _own(admission: Admission, row: Any) -> PreparedEffect:
         attempt=row.attempt,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=row.lease_expires_at,
+        lease_expires_at=instant(row.lease_epoch),
         observing=row.observing,
     )

@@ -17,6 +17,7 @@ from effectfence_pg.protocol.verdicts import (
     blockers,
     certificate,
     fallen,
+    instant,
     moved_entries,
     require_serializable,
     require_ticket,
@@ -139,8 +140,8 @@ def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:
     """
     require_serializable(row)
     require_ticket(prepared, row)
-    if row.renewed_until is not None:
-        return prepared.renewed(row.renewed_until)
+    if row.renewed_epoch is not None:
+        return prepared.renewed(instant(row.renewed_epoch))
     raise lost(prepared, row.state, row.reason)
 
 

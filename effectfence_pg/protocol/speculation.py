@@ -65,7 +65,8 @@ class Undoable:
         return f"compensation:{self.attempt}:{key_of(self.intent).hex()}"
 
 
-_COMPENSATING = re.compile(r"compensation:[1-9][0-9]*:[0-9a-f]{64}")
+_PREFIX = "compensation:"
+_COMPENSATING = re.compile(_PREFIX + r"[1-9][0-9]*:[0-9a-f]{64}")
 
 
 def require_plain(intent: str) -> None:
@@ -74,7 +75,7 @@ def require_plain(intent: str) -> None:
     Raises:
         InvalidRequest: It is such a name.
     """
-    if _COMPENSATING.fullmatch(intent):
+    if intent.startswith(_PREFIX) and _COMPENSATING.fullmatch(intent):
         raise InvalidRequest(field="intent", reason="is the name of a compensation: use prepare_compensation")
 
 

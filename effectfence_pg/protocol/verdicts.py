@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from effectfence_pg.errors import Blocker, IsolationTooWeak, MovedEntry, TicketMismatch, UnknownTicket
@@ -57,6 +58,11 @@ def stored_read_set(text: str) -> tuple[ReadSetEntry, ...]:
     return tuple(ReadSetEntry(**entry) for entry in entries)
 
 
+def instant(epoch: float) -> datetime:
+    """The instant that a row gives as seconds."""
+    return datetime.fromtimestamp(epoch, UTC)
+
+
 def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
     """The certificate whose stored bytes came with the row."""
     over = row.reconciled_over
@@ -65,7 +71,7 @@ def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
         hash=row.hash,
         namespace=namespace,
         attempt=attempt,
-        minted_at=row.minted_at,
+        minted_at=instant(row.minted_epoch),
         reconciled_over=None if over is None else blockers(over["blockers"]),
     )
 

@@ -107,7 +107,7 @@ def _promise(admission: Admission, verify: Any) -> None:
         raise InvalidRequest(
             field="verify", reason=f"is never asked with on_lease_expiry={str(asked)!r}; leave one out"
         )
-    admission.on_lease_expiry = LeaseExpiry.VERIFY
+    admission.verifies = True
 
 
 def _claimed(desk: Desk, call: Admission, options: Options) -> Running[Fresh | Replay]:

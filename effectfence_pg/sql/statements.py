@@ -71,9 +71,18 @@ CURRENT: Final = """effectfence.intents i
     WHERE e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt LIMIT 1) AS e"""
 """The current attempt `e` of each intent `i`."""
 
-CERTIFIED: Final = """
+
+def epoch(column: str) -> str:
+    """An instant of a row that is often read, as seconds: the driver takes longer to make an instant of it than a replay has.
+
+    A double holds microseconds until the year 2255.
+    """
+    return f"date_part('epoch', {column})"
+
+
+CERTIFIED: Final = f"""
   LEFT JOIN LATERAL (
-    SELECT c.hash, c.body, c.minted_at, c.reconciled_over FROM effectfence.certificates c
+    SELECT c.hash, c.body, {epoch("c.minted_at")} AS minted_epoch, c.reconciled_over FROM effectfence.certificates c
     WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true"""
 """Its certificate `c`."""
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from effectfence_pg.sql.statements import SERIALIZABLE
+from effectfence_pg.sql.statements import SERIALIZABLE, epoch
 
 TICKET: Final = """{row}.intent_key = :intent_key AND {row}.attempt = :attempt AND {row}.token = :token
     AND {row}.domain_key = :domain_key AND {row}.seq = :seq AND {row}.args_digest = :args_digest AND {row}.agent = :agent
@@ -47,7 +47,7 @@ mine AS MATERIALIZED (
   WHERE {TICKET.format(row="found")} AND {SERIALIZABLE}
 )"""
 
-SEALED: Final = """
+SEALED: Final = f"""
 sealed AS MATERIALIZED (
   SELECT u.intent_key, u.attempt, u.parent, u.args_digest, u.identity_digest, u.identity_fields,
          effectfence.certificate_body(
@@ -59,9 +59,9 @@ minted AS (
     (namespace, hash, intent_key, attempt, parent, body, minted_at, args_digest, identity_digest, identity_fields,
      reconciled_over)
   SELECT :namespace, encode(sha256(body), 'hex'), intent_key, attempt, parent, body, clock_timestamp(), args_digest,
-         identity_digest, identity_fields, {over}
+         identity_digest, identity_fields, {{over}}
   FROM sealed
-  RETURNING hash, body, minted_at, attempt, reconciled_over
+  RETURNING hash, body, {epoch("minted_at")} AS minted_epoch, attempt, reconciled_over
 )"""
 """The certificate is made from the stored row and the recorded result: what a ticket says is never hashed."""
 
@@ -77,8 +77,8 @@ FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, 
   found.agent, found.branch, found.read_set, found.result, found.failure, found.reason, found.lease_expires_at,
   found.last_operation, found.took_over"""
 
-STORED: Final = """stored AS (
-  SELECT c.hash, c.body, c.minted_at, c.attempt, c.reconciled_over FROM mine
+STORED: Final = f"""stored AS (
+  SELECT c.hash, c.body, {epoch("c.minted_at")} AS minted_epoch, c.attempt, c.reconciled_over FROM mine
   JOIN effectfence.certificates c ON c.namespace = mine.namespace AND c.intent_key = mine.intent_key
 )"""
 

@@ -17,6 +17,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from effectfence_pg.errors import InvalidRequest
 
@@ -37,13 +38,6 @@ _MAX_PART = 64  # Characters of one key in an error's path; a key may be of any 
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 # Strings are matched to be stepped over: only a number may be rewritten.
 _SMALL_FLOAT = re.compile(r"\de-0")
@@ -243,11 +237,9 @@ def read_json(text: str | bytes) -> JsonValue:
     """Read JSON text: doubles correctly rounded, integers exact, the last of duplicate keys, replaced and not merged.
 
     Raises:
-        InvalidRequest: No JSON, NaN or Infinity, or nested too deeply to read. Its `field` is `json`.
+        InvalidRequest: No JSON, NaN or Infinity, a lone surrogate, or nested too deeply to read. Its `field` is `json`.
     """
     try:
-        return _DECODE(text if isinstance(text, str) else text.decode())
-    except RecursionError:
-        raise InvalidRequest(field="json", reason="nested too deeply") from None
+        return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidRequest(field="json", reason=str(error)) from None

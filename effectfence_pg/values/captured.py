@@ -41,14 +41,11 @@ class Captured(BaseModel):
         # name up in five places, which costs more than the digests.
         object.__setattr__(self, "__pydantic_private__", facts)
 
-    def _kept(self, name: str) -> Any:
-        kept: Any = self.__pydantic_private__
-        return kept[name]
-
     @property
     def args_text(self) -> str:
         """The canonical JSON of the args, as they were at construction."""
-        return self._kept("args_text")
+        kept: Any = self.__pydantic_private__
+        return kept["args_text"]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy; with `update` it is validated anew, since its text and digests are another's.
@@ -73,12 +70,14 @@ class Keyed(Captured):
     @property
     def intent_key(self) -> bytes:
         """The 32-byte key of the intent."""
-        return self._kept("intent_key")
+        kept: Any = self.__pydantic_private__
+        return kept["intent_key"]
 
     @property
     def domain_key(self) -> bytes:
         """The 32-byte key of the domain."""
-        return self._kept("domain_key")
+        kept: Any = self.__pydantic_private__
+        return kept["domain_key"]
 
 
 def invalid_request(error: ValidationError) -> InvalidRequest:

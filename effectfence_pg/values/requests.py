@@ -154,7 +154,8 @@ class EffectRequest(Keyed):
     @property
     def fingerprint(self) -> Fingerprint:
         """The digests of what the action is, as it was at construction."""
-        return self._kept("fingerprint")
+        kept: Any = self.__pydantic_private__
+        return kept["fingerprint"]
 
     def check(self, config: FenceConfig) -> None:
         """Compare the sizes with the fence's limits.

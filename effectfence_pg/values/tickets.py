@@ -75,7 +75,8 @@ class PreparedEffect(Keyed):
     @property
     def args_digest(self) -> bytes:
         """The digest of the domain, tool and args that this ticket came with: another one when it was edited."""
-        return self._kept("args_digest")
+        kept: Any = self.__pydantic_private__
+        return kept["args_digest"]
 
     @classmethod
     def admitted(
