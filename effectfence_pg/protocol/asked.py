@@ -23,12 +23,13 @@ class Admission:
     What a replay does without is made when it is first needed.
     """
 
-    __slots__ = ("_clock", "_config", "_read_set", "_token", "namespace", "request", "undoes", "verifies")
+    __slots__ = ("_clock", "_config", "_read_set", "_token", "intent_key", "namespace", "request", "undoes", "verifies")
 
     def __init__(
         self, request: EffectRequest, namespace: str, config: FenceConfig, undoes: Target | None = None
     ) -> None:
         self.request = request
+        self.intent_key = request.intent_key
         self.namespace = namespace
         self._config = config
         self.undoes = undoes

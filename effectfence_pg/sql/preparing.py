@@ -29,7 +29,7 @@ def replay(call: Admission) -> Operation[Fresh | Replay]:
     return Operation(
         "prepare",
         admission.sealed(),
-        {"namespace": call.namespace, "intent_key": call.request.intent_key},
+        {"namespace": call.namespace, "intent_key": call.intent_key},
         lambda row: Then(prepare(call)) if row is None else admitting.sealed(call, row),
         writes=False,
     )
@@ -51,14 +51,14 @@ def prepare(call: Admission, *, known: bool = False) -> Operation[Fresh | Replay
         if isinstance(verdict, Undecided):
             return Then(_held(call))
         if isinstance(verdict, Fence):
-            return Then(fence_before(prepare(call), call.namespace, request.intent_key, verdict.attempt, request.agent))
+            return Then(fence_before(prepare(call), call.namespace, call.intent_key, verdict.attempt, request.agent))
         return verdict
 
     if known:
         return Operation(
             "prepare",
             admission.look(),
-            {"namespace": call.namespace, "intent_key": request.intent_key},
+            {"namespace": call.namespace, "intent_key": call.intent_key},
             lambda row: Then(prepare(call)) if row is None else onward(admitting.on_record(call, row)),
             writes=False,
         )
@@ -80,7 +80,7 @@ def _held(call: Admission) -> Operation[Fresh | Replay]:
 
     parameters = {
         "namespace": call.namespace,
-        "intent_key": call.request.intent_key,
+        "intent_key": call.intent_key,
         "member_limit": observation.SHOWN_MEMBERS,
     }
     return Operation("prepare", observation.status(), parameters, interpret, writes=False)
@@ -103,7 +103,7 @@ def _admission_parameters(call: Admission, *, rests: bool) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "namespace": call.namespace,
         "intent": request.intent,
-        "intent_key": request.intent_key,
+        "intent_key": call.intent_key,
         "domain": request.domain,
         "domain_key": request.domain_key,
         "token": call.token,

@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from effectfence_pg.checks import patience
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 _PATIENT = (IntentInFlight, ReadSetUnsettled)
 _DECIDING = frozenset({"commit", "abort", "abort_intent", "reconcile"})
-_ON_RECORD = (IntentInFlight, IntentFailed, IntentMismatch)
+_HELD = (IntentInFlight, IntentFailed)
 
 NOTIFY_SECONDS = 1.0
 """How long a notification may take that cannot be sent."""
@@ -57,13 +57,13 @@ class Memory:
         self.recent = Recent(RECENT_INTENTS)
         self.room = WaitingRoom()
         self.retries = 0
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[int, dict[str, int]] = {}
         self._lock = Lock()
 
     def count(self, what: str) -> None:
-        """One more answer of this kind."""
-        with self._lock:
-            self._counts[what] += 1
+        """One more answer of this kind. Each thread counts for itself, and waits for no other."""
+        mine = self._counts.setdefault(get_ident(), {})
+        mine[what] = mine.get(what, 0) + 1
 
     def count_retry(self) -> None:
         """One more transaction that is run again."""
@@ -72,8 +72,9 @@ class Memory:
 
     def stats(self) -> FenceStats:
         """What was seen so far."""
-        with self._lock:
-            counts = dict(self._counts)
+        counts: Counter[str] = Counter()
+        for of_a_thread in tuple(self._counts.values()):
+            counts.update(dict(of_a_thread))
         admitted, replayed = counts.pop("admitted", 0), counts.pop("replayed", 0)
         return FenceStats(admitted=admitted, replayed=replayed, refused=counts)
 
@@ -88,7 +89,7 @@ def prepare(
 
 def admit(memory: Memory, call: Admission, patience_seconds: float, config: FenceConfig) -> Steps[Fresh | Replay]:
     """The same for a request that is checked. Called again with the same admission, it recognises its own success."""
-    key = call.request.intent_key
+    key = call.intent_key
 
     def ask() -> Operation[Fresh | Replay]:
         sealed = memory.recent.get(key)
@@ -100,7 +101,10 @@ def admit(memory: Memory, call: Admission, patience_seconds: float, config: Fenc
         else:
             verdict = yield from steps(ask(), config.retry_deadline_seconds)
     except FenceError as error:
-        if isinstance(error, _ON_RECORD):
+        if isinstance(error, IntentMismatch):
+            # It is on record; where its certificate was seen, that stays true.
+            memory.recent.add(key, sealed=bool(memory.recent.get(key)))
+        elif isinstance(error, _HELD):
             memory.recent.add(key)
         memory.count(error.code)
         raise

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, median, quantiles
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from benchmarks.actions import (
     stranger,
 )
 from benchmarks.databases import Bench, ServerCpu
+from benchmarks.places import TOGETHER, placed, places
 from benchmarks.results import MODES, Result, Target, median_ratio
 from effectfence_pg import FenceError, IntentInFlight, IntentMismatch, ReadSetStale
 
@@ -62,22 +64,25 @@ class Sample:
 
 
 def measure(bench: Bench) -> Generator[Result]:
-    """Every case in turn, block by block, in both modes."""
+    """Every case in turn, block by block, in both modes, with the two sides on a core each and on one."""
     with contextlib.ExitStack() as exits:
         cases = {mode: _cases(bench, mode, exits) for mode in MODES}
-        samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+        samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
         for mode in MODES:
             for case in cases[mode]:
                 _repetition([case], bench.scale.warm_up_operations, blocks=1)
+        pids = [pid for mode in MODES for case in cases[mode] for pid in case.server.pids]
+        wheres = places(pids)
         for repetition in range(1, bench.scale.repetitions + 1):
             bench.say(f"core: repetition {repetition} of {bench.scale.repetitions}")
-            for mode in MODES:
-                taken = _repetition(cases[mode], bench.scale.block_operations, bench.scale.blocks)
+            for where, mode in product(wheres, MODES):
+                with placed(where, pids):
+                    taken = _repetition(cases[mode], bench.scale.block_operations, bench.scale.blocks)
                 for case, sample in zip(cases[mode], taken, strict=True):
-                    samples[mode, case.name].append(sample)
-        for mode in MODES:
+                    samples[where, mode, case.name].append(sample)
+        for where, mode in product(wheres, MODES):
             for case in cases[mode]:
-                yield _result(mode, case, samples[mode, case.name], samples[mode, case.floor])
+                yield _result(where, mode, case, samples[where, mode, case.name], samples[where, mode, case.floor])
 
 
 def _cases(bench: Bench, mode: str, exits: contextlib.ExitStack) -> list[Case]:
@@ -169,7 +174,11 @@ def _repetition(cases: list[Case], operations: int, blocks: int) -> list[Sample]
     return [Sample(times[at], client[at] / total, server[at] / total) for at in range(len(cases))]
 
 
-def _result(mode: str, case: Case, samples: list[Sample], floors: list[Sample]) -> Result:
+def _named(name: str, where: str) -> str:
+    return f"{name}, {where}" if where == TOGETHER else name
+
+
+def _result(where: str, mode: str, case: Case, samples: list[Sample], floors: list[Sample]) -> Result:
     everything = [taken for sample in samples for taken in sample.times]
     average, client = mean(everything), median(sample.client for sample in samples)
     facts: dict[str, Any] = {
@@ -177,6 +186,7 @@ def _result(mode: str, case: Case, samples: list[Sample], floors: list[Sample]) 
         "p95_us": quantiles(everything, n=20)[-1],
         "operations": len(everything),
         "client_cpu_us": client,
+        "placement": where,
     }
     compared = case.name != case.floor
     if compared:
@@ -189,11 +199,11 @@ def _result(mode: str, case: Case, samples: list[Sample], floors: list[Sample]) 
             facts["server_cpu_ratio"] = median_ratio([s.server for s in samples], [s.server for s in floors])
     return Result(
         group="core",
-        name=case.name,
+        name=_named(case.name, where),
         synchronous_commit=mode,
         unit="us",
         figure=median(sample.wall for sample in samples),
-        floor=case.floor if compared else None,
+        floor=_named(case.floor, where) if compared else None,
         ratio=median_ratio([s.wall for s in samples], [s.wall for s in floors]) if compared else None,
         target=case.target,
         facts=facts,

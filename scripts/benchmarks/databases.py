@@ -102,6 +102,7 @@ class ServerCpu:
 
     def __init__(self, pids: list[int]) -> None:
         """Take the process numbers that the server named."""
+        self.pids = pids
         self._files = [Path("/proc", str(pid), "schedstat") for pid in pids]
         self.known = bool(pids) and all(_is_backend(file.parent) for file in self._files)
 
