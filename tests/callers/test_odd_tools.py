@@ -14,6 +14,7 @@ import pytest
 from effectfence_pg import AsyncFence, InvalidRequest, UnknownIntent
 from effectfence_pg.running.proof import classify
 from effectfence_pg.running.tools import Tool
+from tests.support.named import steady
 from tests.support.witness import Witness
 from tests.support.world import World
 
@@ -47,7 +48,7 @@ def takes_a_name(*, order: str) -> None:
 @pytest.mark.parametrize(
     "tool",
     [awaited, Awaited(), functools.partial(awaited), generated, takes_two, takes_a_name, "no function", None],
-    ids=repr,
+    ids=steady,
 )
 def test_what_cannot_be_run_here_is_refused_before_anything_is_admitted(world: World, tool: Any) -> None:
     with pytest.raises(TypeError):

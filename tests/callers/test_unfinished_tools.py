@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from effectfence_pg import AsyncFence, Fence, ToolUnfinished
+from tests.support.named import steady
 from tests.support.rows import one
 from tests.support.witness import Witness
 from tests.support.world import World
@@ -139,7 +140,7 @@ def generator_function(_connection: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "function", [3, None, awaited_function, functools.partial(awaited_function), generator_function], ids=repr
+    "function", [3, None, awaited_function, functools.partial(awaited_function), generator_function], ids=steady
 )
 def test_a_function_that_cannot_run_in_a_transaction_is_refused_before_any_database_work(function: Any) -> None:
     nobody = "postgresql://nobody@127.0.0.1:1/nothing"
