@@ -16,7 +16,6 @@ from effectfence_pg.async_transactions import AsyncExecutor, adrive
 from effectfence_pg.calls import Calls
 from effectfence_pg.engines import leave_at_fork, make_async_engine
 from effectfence_pg.errors import DatabaseUnavailable, FenceClosed
-from effectfence_pg.migrate import require_usable
 from effectfence_pg.running.async_callers import AsyncCallers
 from effectfence_pg.running.calling import require_tool
 from effectfence_pg.running.current import Entered
@@ -26,6 +25,7 @@ from effectfence_pg.running.runs import Claim, Desk
 from effectfence_pg.running.together import rounds, together
 from effectfence_pg.sqlstates import translate
 from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps
+from effectfence_pg.versions import require_usable
 from effectfence_pg.waiting import admissions
 from effectfence_pg.waiting.admissions import Memory
 from effectfence_pg.waiting.listening import AsyncListener

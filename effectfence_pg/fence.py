@@ -13,7 +13,6 @@ from effectfence_pg.async_transactions import adrive
 from effectfence_pg.calls import Calls
 from effectfence_pg.engines import leave_at_fork, make_engine
 from effectfence_pg.errors import DatabaseUnavailable, FenceClosed
-from effectfence_pg.migrate import require_usable
 from effectfence_pg.repository import FenceRepository
 from effectfence_pg.running.callers import Callers
 from effectfence_pg.running.calling import require_tool
@@ -25,6 +24,7 @@ from effectfence_pg.running.together import rounds, together
 from effectfence_pg.sqlstates import translate
 from effectfence_pg.surface import Surface
 from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps
+from effectfence_pg.versions import require_usable
 from effectfence_pg.waiting import admissions
 from effectfence_pg.waiting.admissions import Memory
 from effectfence_pg.waiting.listening import Listener

@@ -1,4 +1,4 @@
-"""Migrations as a library: the same scripts that `alembic upgrade` runs, and which version a database has."""
+"""Migrations as a library: the same scripts that `alembic upgrade` runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, NullPool, create_engine, exc, text
 
-from effectfence_pg.errors import DatabaseEncodingError, DatabaseUnavailable, SchemaVersionError
+from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql.statistics import FIRST_STATISTICS
-from effectfence_pg.sql.tables import SCHEMA, SCHEMA_VERSION, UPGRADE_COMMAND
+from effectfence_pg.versions import current, is_newer, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -96,42 +96,3 @@ def revision(database: str | URL) -> str | None:
     """
     with _connecting(database) as engine, engine.connect() as connection:
         return current(connection)
-
-
-def current(connection: Connection) -> str | None:
-    """The revision of a database; None when it was never migrated."""
-    known = connection.scalar(text("SELECT to_regclass('effectfence.alembic_version') IS NOT NULL"))
-    if not known:
-        return None
-    return connection.scalar(text(f"SELECT version_num FROM {SCHEMA}.alembic_version"))  # noqa: S608 (a constant)
-
-
-def require_usable(connection: Connection) -> None:
-    """Refuse a database that this library cannot work with.
-
-    Raises:
-        DatabaseEncodingError: It is not UTF8.
-        SchemaVersionError: With the command that mends it.
-    """
-    encoding = connection.scalar(text("SELECT getdatabaseencoding()"))
-    found = current(connection)
-    if encoding != "UTF8":
-        raise DatabaseEncodingError(encoding=str(encoding))
-    require_version(found)
-
-
-def require_version(found: str | None) -> None:
-    """Refuse a database that was never migrated, or is older or newer than this library.
-
-    Raises:
-        SchemaVersionError: With the command that mends it.
-    """
-    if found == SCHEMA_VERSION:
-        return
-    command_line = "pip install --upgrade effectfence-pg" if is_newer(found) else UPGRADE_COMMAND
-    raise SchemaVersionError(found=found, expected=SCHEMA_VERSION, command=command_line)
-
-
-def is_newer(found: str | None) -> bool:
-    """Whether a revision is of a later version of this library."""
-    return found is not None and found > SCHEMA_VERSION

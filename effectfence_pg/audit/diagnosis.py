@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from effectfence_pg.audit.reading import Reader, one, rows, schema_version
 from effectfence_pg.errors import SchemaVersionError
-from effectfence_pg.migrate import require_version
 from effectfence_pg.sql import audit
 from effectfence_pg.sql.tables import SCHEMA_VERSION
+from effectfence_pg.versions import require_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

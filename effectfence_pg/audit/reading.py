@@ -11,10 +11,10 @@ from psycopg.rows import dict_row
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from effectfence_pg.errors import DatabaseUnavailable
-from effectfence_pg.migrate import require_version
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.audit import QUIET
 from effectfence_pg.sqlstates import one_line, translate
+from effectfence_pg.versions import require_version
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from effectfence_pg import migrate
+from effectfence_pg import migrate, versions
 from effectfence_pg.sql import ddl
 from effectfence_pg.sql.tables import SCHEMA_VERSION, metadata
 from tests.support.catalogue import QUERIES, catalogue
@@ -75,7 +75,7 @@ def test_the_version_is_kept_in_our_own_schema(migrated: sa.Engine) -> None:
             sa.text("SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = 'alembic_version'")
         )
         assert places.all() == ["effectfence"]
-        assert migrate.current(connection) == SCHEMA_VERSION
+        assert versions.current(connection) == SCHEMA_VERSION
 
 
 def test_going_down_and_up_again_makes_the_same(
@@ -87,7 +87,7 @@ def test_going_down_and_up_again_makes_the_same(
     left = catalogue(engine)
     assert {kind: rows for kind, rows in left.items() if rows and kind != "schema"} == {}
     with engine.connect() as connection:
-        assert migrate.current(connection) is None
+        assert versions.current(connection) is None
     migrate.upgrade(url)
     assert catalogue(engine) == catalogue(migrated)
     databases.drop(url)
@@ -97,9 +97,9 @@ def test_an_upgrade_in_the_callers_transaction_is_the_callers_to_commit(fresh_da
     engine = sa.create_engine(fresh_database, poolclass=sa.NullPool)
     with engine.connect() as connection:
         migrate.upgrade(connection)
-        assert migrate.current(connection) == SCHEMA_VERSION
+        assert versions.current(connection) == SCHEMA_VERSION
         connection.rollback()
-        assert migrate.current(connection) is None
+        assert versions.current(connection) is None
         assert connection.scalar(sa.text("SELECT to_regnamespace('effectfence')")) is None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from effectfence_pg import Fence, migrate
+from effectfence_pg import Fence, migrate, versions
 from effectfence_pg.settings import DATABASE_VARIABLE
 from tests.support.catalogue import catalogue
 from tests.support.servers import Databases
@@ -103,7 +103,7 @@ def test_a_downgrade_refuses_while_certificates_exist_unless_told_to_drop_them(m
     [(code, said)] = alembic("-x", "drop-certificates=yes", "downgrade", "base", url=migrated_database)
     assert code == 0, said
     with engine.connect() as connection:
-        assert migrate.current(connection) is None
+        assert versions.current(connection) is None
 
 
 def test_the_library_refuses_and_overrides_in_the_same_way(migrated_database: str) -> None:
