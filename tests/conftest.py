@@ -7,6 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,6 +21,8 @@ from tests.support.servers import Databases, ServerLog, TestServer, reachable_di
 from tests.support.world import World
 
 SERVER = pytest.StashKey[TestServer]()
+SERVERS = pytest.StashKey[set[str]]()
+"""What the processes used that shared the tests."""
 
 collect_ignore = [] if importlib.util.find_spec("langgraph") else ["frameworks"]
 """The frameworks have an environment of their own: `scripts/test frameworks`."""
@@ -33,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests of the command line start private servers: theirs are not the user's.
     os.environ[STATE_VARIABLE] = str(reachable_directory())
     config.stash[SERVER] = TestServer()
+    config.stash[SERVERS] = set()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -46,9 +50,26 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"postgres: {config.stash[SERVER].describe()}" + (f", {BIN_VARIABLE}={binaries}" if binaries else "")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if not config.stash[SERVER].used:
+        return
+    said = config.stash[SERVER].describe()
+    config.stash[SERVERS].add(said)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["postgres"] = said
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """One of the processes that share the tests has ended."""
+    if said := getattr(node, "workeroutput", {}).get("postgres"):
+        node.config.stash[SERVERS].add(said)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.stash[SERVER].used:
-        terminalreporter.write_line(f"postgres: {config.stash[SERVER].describe()}")
+    for said in sorted(config.stash[SERVERS]):
+        terminalreporter.write_line(f"postgres: {said}")
 
 
 @pytest.fixture(scope="session")
