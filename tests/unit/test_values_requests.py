@@ -203,7 +203,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"lease_seconds": "5"}, "lease_seconds"),
     ({"on_stale": "ignore"}, "on_stale"),
     ({"on_lease_expiry": "steal"}, "on_lease_expiry"),
-    ({"observes": {"a", "b"}}, "observes"),
+    ({"observes": {"a"}}, "observes"),
     ({"observes": [""]}, "observes[0]"),
     ({"observes": "abc"}, "observes"),
     ({"compensation": {"tool": ""}}, "compensation.tool"),
