@@ -133,7 +133,7 @@ class Idle(FencedSide):
 
 def test_what_nobody_decided_fails(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollback_storm, "FencedSide", Idle)
-    done = invoke(database_url, "--plans", "5", "--seed", "1")
+    done = invoke(database_url, "--plans", "30", "--seed", "1")
     assert done.exit_code == NO
     assert "NOT" in done.stdout
 
