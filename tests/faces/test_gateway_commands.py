@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +17,8 @@ from effectfence_pg.gateway.policy import Action, Policy, read_policy
 from effectfence_pg.gateway.sessions import Sessions
 from effectfence_pg.gateway.tenants import Tenants
 from effectfence_pg.values import ReadSetEntry
-from tests.support.faces import run, upstream
+from tests.support.faces import command, run, upstream
 from tests.support.witness import Witness
-
-
-def command(*arguments: str, **env: str) -> tuple[int, str, str]:
-    start = [sys.executable, "-m", "effectfence_pg", *arguments]
-    done = subprocess.run(start, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=100)
-    return done.returncode, done.stdout, done.stderr
-
 
 GOOD = """
 server = "shop"
@@ -160,7 +152,7 @@ def test_probe_proves_a_double_fire_or_says_that_it_cannot_tell(tmp_path: Path) 
     books = Witness(tmp_path / "books")
     status, out, _ = command("probe", "--json", "--tool", "charge", "--calls", "5", "--", *upstream(books.path))
     assert (status, json.loads(out)["verdict"], json.loads(out)["distinct"]) == (1, "double_fire", 5)
-    assert books.count("charge") == 5
+    assert json.loads(out)["executions"] == books.count("charge") == 5
     status, out, _ = command("probe", "--tool", "media", "--calls", "3", "--", *upstream(books.path))
     assert status == 0
     assert out.startswith("inconclusive: 3 of 3 calls answered, 1 different answers")
