@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import StdioServerParameters
 
 from tests.support.faces import ROOT, gateway, mcp
+from tests.support.wire import answers
 
-HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
-GREETING = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO})
+MODULE = ("-m", "effectfence_pg.gateway.charges")
 PING = '{"jsonrpc":"2.0","id":"ping","method":"ping"}'
 CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge","arguments":{"order_id":%s}}}'
 
 
-def answers(command: list[str], *lines: str) -> list[dict[str, Any]]:
-    """All that is said to these lines, one after the other, the greeting left out."""
-    given = "\n".join([GREETING, *lines, PING, ""])
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin
-    assert process.stdout
-    try:
-        process.stdin.write(given)
-        process.stdin.flush()
-        said: list[dict[str, Any]] = []
-        while not said or said[-1].get("id") != "ping":
-            said.append(json.loads(process.stdout.readline()))
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-    return [answer for answer in said[:-1] if answer.get("id") != 0]
-
-
 @pytest.fixture
-def charges(tmp_path: Path) -> list[str]:
-    return [sys.executable, "-m", "effectfence_pg.gateway.charges", str(tmp_path / "books")]
+def charges(tmp_path: Path) -> StdioServerParameters:
+    return StdioServerParameters(command=sys.executable, args=[*MODULE, str(tmp_path / "books")], cwd=ROOT)
 
 
 NO_MESSAGES = {
@@ -57,7 +38,7 @@ NO_MESSAGES = {
 
 @pytest.mark.parametrize(("line", "id_", "code"), NO_MESSAGES.values(), ids=NO_MESSAGES)
 def test_a_line_that_is_no_message_is_answered_by_its_id_as_far_as_that_can_be_told(
-    charges: list[str], line: str, id_: Any, code: int
+    charges: StdioServerParameters, line: str, id_: Any, code: int
 ) -> None:
     (told,) = answers(charges, line)
     assert (told["jsonrpc"], told["id"], told["error"]["code"]) == ("2.0", id_, code)
@@ -67,13 +48,13 @@ UNANSWERED = ["", "  ", '{"jsonrpc":"2.0","method":"x","params":[1]}', '{"jsonrp
 
 
 @pytest.mark.parametrize("line", UNANSWERED)
-def test_what_has_no_answer_gets_none(charges: list[str], line: str) -> None:
+def test_what_has_no_answer_gets_none(charges: StdioServerParameters, line: str) -> None:
     assert answers(charges, line) == []
 
 
 def test_the_gateway_and_the_tools_of_the_fence_answer_them_too(
-    database_url: str, namespace: str, charges: list[str]
+    database_url: str, namespace: str, charges: StdioServerParameters
 ) -> None:
-    for start in (gateway(database_url, charges), mcp(database_url, namespace)):
-        (told,) = answers([start.command, *start.args], "charge order 7")
+    for start in (gateway(database_url, [charges.command, *charges.args]), mcp(database_url, namespace)):
+        (told,) = answers(start, "charge order 7")
         assert (told["id"], told["error"]["code"]) == (None, -32700)
