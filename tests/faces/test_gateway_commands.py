@@ -25,7 +25,10 @@ def test_hints_are_hints_and_a_change_of_them_is_logged(caplog: pytest.LogCaptur
     assert (catalogue.action("a"), catalogue.action("b")) == (Action.FENCE, Action.OBSERVE)
     catalogue.learn([{"name": "a", "annotations": {"readOnlyHint": "yes"}}, {"name": "b", "annotations": {}}])
     assert (catalogue.action("a"), catalogue.action("b")) == (Action.FENCE, Action.FENCE)
-    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == ["a", "b"]
+    assert catalogue.learn([{"name": "c", "annotations": {"readOnlyHint": True}}]) == {"c"}
+    catalogue.forget_others({"a", "b"})
+    assert catalogue.action("c") == Action.FENCE
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == ["a", "b", "c"]
 
 
 def test_a_session_rests_on_its_latest_reads_and_on_its_own_effects_and_no_other_one_does() -> None:

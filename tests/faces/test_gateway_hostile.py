@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +26,8 @@ from effectfence_pg.gateway.transports import Way, command_transport
 from effectfence_pg.gateway.upstream import Upstream
 from effectfence_pg.running.naming import filled
 from tests.support.faces import gateway, policy, run
-from tests.support.wire import raw
+from tests.support.until import until
+from tests.support.wire import calling, raw
 from tests.support.witness import Witness
 
 
@@ -131,6 +133,26 @@ def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
     assert not fresh.get("isError")
     assert replay["_meta"]["effectfence/replay"]["replayed"] is True
     assert books.count() == 1
+
+
+def test_a_read_that_was_taken_off_the_list_is_an_effect_when_it_comes_back_unlisted(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    listed = tmp_path / "tools.json"
+    listed.write_text(json.dumps([{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]))
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    numbers = itertools.count()
+    with calling(gateway(database_url, command, "--policy", policy(tmp_path, namespace))) as call:
+
+        def replays(tool: str) -> bool:
+            same = {"name": tool, "arguments": {"x": next(numbers)}}
+            return "effectfence/replay" in (call(same), call(same))[1].get("_meta", {})
+
+        assert (replays("look"), replays("charge")) == (False, True)
+        listed.write_text(json.dumps([{"name": "charge"}]))
+        changed = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+        call({"name": "charge", "arguments": {"answer": changed + '{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}'}})
+        until(lambda: replays("look"))
 
 
 def test_two_tenants_are_never_spelled_as_one(tmp_path: Path) -> None:

@@ -59,16 +59,25 @@ def asked(id_: Any, method: str, params: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
 
 
+@contextlib.contextmanager
+def calling(start: StdioServerParameters) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Call a tool; its result, with notifications before it left out."""
+    with spoken_to(start) as (say, hear):
+
+        def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
+            say(asked("request", method, params))
+            while "id" not in (answer := hear()):
+                pass
+            return answer["result"]
+
+        request("initialize", HELLO)
+        yield lambda params: request("tools/call", params)
+
+
 def raw(start: StdioServerParameters, *calls: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of calls, one after the other."""
-    results: list[dict[str, Any]] = []
-    with spoken_to(start) as (say, hear):
-        say(asked(0, "initialize", HELLO))
-        hear()
-        for number, params in enumerate(calls, 1):
-            say(asked(number, "tools/call", params))
-            results.append(hear()["result"])
-    return results
+    with calling(start) as call:
+        return [call(params) for params in calls]
 
 
 def answers(start: StdioServerParameters, *lines: str) -> list[dict[str, Any]]:
