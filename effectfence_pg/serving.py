@@ -5,17 +5,23 @@ Shared by the faces that speak MCP. Needs the extra ``mcp`` or ``gateway``.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import json
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+import anyio
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
 from starlette.middleware.authentication import AuthenticationMiddleware
 
 from effectfence_pg.errors import InvalidRequest
@@ -23,6 +29,7 @@ from effectfence_pg.running.messages import tool_message
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
     from mcp.server.lowlevel.server import Server
 
@@ -89,10 +96,78 @@ class OneToken:
         return AccessToken(token=token, client_id="bearer", scopes=[])
 
 
+class Heard:
+    """The messages of a client over a pipe. Those that cannot be read are answered here: the SDK lets their sender wait."""
+
+    def __init__(self, reader: Any, writer: Any) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def last_context(self) -> Any:
+        """That of the last message, for the SDK."""
+        return getattr(self._reader, "last_context", None)
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return await self._heard(await self._reader.receive())
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._reader.aclose()
+
+    def __aiter__(self) -> Heard:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._heard(await self._reader.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._reader.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._reader.__aexit__(exc_type, exc_val, exc_tb)
+
+    async def _heard(self, item: Any) -> Any:
+        if isinstance(item, ValidationError) and (answer := unreadable(item)) is not None:
+            # A client that is gone is found out by whoever reads next.
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._writer.send(SessionMessage(answer))
+        return item
+
+
+def unreadable(error: ValidationError) -> JSONRPCError | None:
+    """What to say to a line that is no message; nothing to an empty one, a notification or an answer.
+
+    It has the line's id where that can be told: its sender waits for it.
+    """
+    parts = error.errors(include_url=False, include_context=False)
+    code, told = INVALID_REQUEST, "Invalid Request"
+    given: Any = next((part["input"] for part in parts if part["type"] in {"missing", "model_type"}), None)
+    if parts[0]["type"] == "json_invalid":
+        code, told, line = PARSE_ERROR, "Parse error", str(parts[0]["input"])
+        if not line.strip():
+            return None
+        with contextlib.suppress(ValueError, RecursionError):
+            # This reader takes more than the SDK's, such as half a surrogate pair in an argument.
+            given = json.loads(line)
+    message = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    id_, method = message.get("id"), message.get("method")
+    if (id_ is None and isinstance(method, str)) or (
+        method is None and not message.keys().isdisjoint(("result", "error"))
+    ):
+        return None
+    known = id_ if isinstance(id_, str | int) and not isinstance(id_, bool) else None
+    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=told))
+
+
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until it closes our standard input."""
     async with stdio_server() as (reader, writer):
-        await server.run(reader, writer, server.create_initialization_options(CHANGES))
+        await server.run(Heard(reader, writer), writer, server.create_initialization_options(CHANGES))
 
 
 async def serve_http(server: Server[Any], address: tuple[str, int], token: str) -> None:

@@ -69,6 +69,8 @@ def gateway(
         transport = transport_of(context.meta.get(COMMAND), url)
         checked = read_policy(policy)
         address = None if http is None else serving.parse_address(http)
+        if address is None:
+            checked.check_over_stdio()
         token = "" if address is None else serving.bearer_token(token_file)
         with usable_database(database_url) as database:
             asyncio.run(serve(database, checked, transport, address, token))

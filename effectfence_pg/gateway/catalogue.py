@@ -24,19 +24,29 @@ class Catalogue:
         self._hints: dict[str, Mapping[str, Any]] = {}
         self._headers: dict[str, dict[tuple[str, ...], str]] = {}
 
-    def learn(self, tools: Any) -> None:
-        """Take in a page of a listing. What is no description of a tool teaches nothing, and hints that are none are none."""
+    def learn(self, tools: Any) -> set[str]:
+        """Take in a page of a listing, and say whose it was. What is no description of a tool teaches nothing."""
+        named: set[str] = set()
         for tool in _objects(tools):
             name: Any = tool.get("name")
             said: Any = tool.get("annotations")
             hints: Mapping[str, Any] = cast("Mapping[str, Any]", said) if isinstance(said, dict) else {}
+            # Hints that are none are none.
             if not isinstance(name, str):
                 continue
+            named.add(name)
             known = self._hints.get(name)
             if known is not None and known != hints:
                 log.warning("the upstream changed its hints about %s from %s to %s", name[:SHOWN], known, hints)
             self._hints[name] = hints
             self._headers[name] = x_mcp_header_map(tool.get("inputSchema"))
+        return named
+
+    def forget_others(self, listed: set[str]) -> None:
+        """These are all there are: one that comes back later is another one, and what the old one said does not hold for it."""
+        for name in self._hints.keys() - listed:
+            log.warning("the upstream has no tool %s any more; its hints were %s", name[:SHOWN], self._hints.pop(name))
+            self._headers.pop(name, None)
 
     def headers(self, tool: str) -> dict[tuple[str, ...], str]:
         """Which arguments a modern HTTP upstream wants to see in headers."""

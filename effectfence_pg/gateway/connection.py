@@ -138,11 +138,13 @@ class Connection:
     async def learn(self) -> None:
         """List the tools, all pages."""
         cursor: str | None = None
+        listed: set[str] = set()
         for _ in range(MAX_PAGES):
             page = await self.request("tools/list", {} if cursor is None else {"cursor": cursor}, self.plain_envelope())
-            self._catalogue.learn(page.get("tools", ()))
+            listed |= self._catalogue.learn(page.get("tools", ()))
             cursor = page.get("nextCursor")
             if not cursor:
+                self._catalogue.forget_others(listed)
                 return
 
     def plain_envelope(self) -> dict[str, Any]:

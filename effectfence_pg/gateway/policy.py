@@ -5,12 +5,12 @@ from __future__ import annotations
 import tomllib
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.gateway.formats import OfArguments, OfClient, Tenant, fields_of
 from effectfence_pg.values.captured import invalid_request
 from effectfence_pg.values.names import Name  # noqa: TC001 (pydantic reads it at run time)
 from effectfence_pg.values.policies import MAX_LEASE_SECONDS
@@ -46,24 +46,6 @@ class OnExpiry(StrEnum):
     TAKEOVER = "takeover"
 
 
-def _format(text: str) -> str:
-    try:
-        parts = list(Formatter().parse(text))
-    except ValueError as error:
-        raise ValueError(f"is no format: {error}") from None
-    for _, name, spec, conversion in parts:
-        if name is not None and (not name or spec or conversion):
-            raise ValueError("fields are names of arguments, such as {order_id} or {order.id}, without anything else")
-    return text
-
-
-def _tenant(text: str) -> str:
-    if sum(name is not None for _, name, _, _ in Formatter().parse(text)) > 1:
-        raise ValueError("has more than one field: 'a-b' with 'c' and 'a' with 'b-c' would be one tenant")
-    return text
-
-
-Format = Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_format)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_LEASE_SECONDS, allow_inf_nan=False)]
 Lease = Annotated[float, Field(strict=True, gt=0, le=MAX_LEASE_SECONDS, allow_inf_nan=False)]
 
@@ -99,8 +81,8 @@ class Rule(Settings):
 
     match: Annotated[str, Field(strict=True, min_length=1, max_length=256)]
     action: Action | None = None
-    intent: Format | None = None
-    domain: Format | None = None
+    intent: OfArguments | None = None
+    domain: OfArguments | None = None
     identity: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
@@ -148,12 +130,22 @@ class Policy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     server: Name | None = None
-    namespace: Annotated[Format, AfterValidator(_tenant)] = "default"
-    agent: Format = "{client.name}"
+    namespace: Tenant = "default"
+    agent: OfClient = "{client.name}"
     client_keys: tuple[Name, ...] = CLIENT_KEYS
     drain_seconds: Annotated[float, Field(strict=True, ge=0, le=3600)] = 30.0
     defaults: Defaults = Defaults()
     tool: tuple[Rule, ...] = ()
+
+    def check_over_stdio(self) -> None:
+        """Refuse what can never be filled where requests have no headers.
+
+        Raises:
+            InvalidRequest: A tenant or an agent comes from one.
+        """
+        for name in ("namespace", "agent"):
+            if any(root == "header" for root, *_ in fields_of(getattr(self, name))):
+                raise InvalidRequest(field=name, reason="comes from a header, and only clients over HTTP send any")
 
     def rule(self, tool: str) -> Rule:
         """The first rule that fits; one that says nothing when none does."""

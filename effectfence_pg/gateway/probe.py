@@ -1,4 +1,4 @@
-"""Identical calls at once, and how many different answers they get: more than one proves that the tool ran more than once."""
+"""Identical calls at once, and what their answers prove about how often the tool ran."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.gateway.errors import UpstreamUnavailable
+from effectfence_pg.gateway.executions import proven
 from effectfence_pg.gateway.upstream import told
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ ANSWER_SECONDS: Final = 60.0
 START_SECONDS: Final = 60.0
 """Until the server has said what tools it has. Some commands install themselves first."""
 DOUBLE: Final = "double_fire"
+DIFFER: Final = "answers_differ"
 INCONCLUSIVE: Final = "inconclusive"
+SHOWN: Final = 200
+"""Characters of an answer that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,10 @@ class Found:
         calls: How many calls were made.
         answered: How many were answered without an error.
         errors: How many were answered with one, or not at all.
-        distinct: How many different answers there were, what stands in `_meta` left out.
+        distinct: How many different answers there were among those without an error, what stands in `_meta` left out.
+        executions: At least how often the tool ran, as far as the answers prove it; 0 when they do not.
+        identifier: What the server calls the value that proves it.
+        examples: Two different answers, or none.
     """
 
     tool: str
@@ -45,20 +52,33 @@ class Found:
     answered: int
     errors: int
     distinct: int
+    executions: int = 0
+    identifier: str | None = None
+    examples: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """Equal answers prove nothing: a tool may run twice and say the same."""
-        return DOUBLE if self.distinct > 1 else INCONCLUSIVE
+        """Equal answers prove nothing: a tool may run twice and say the same. Nor do different ones: it may have refused."""
+        if self.executions > 1:
+            return DOUBLE
+        return DIFFER if self.distinct > 1 else INCONCLUSIVE
 
     def facts(self) -> dict[str, Any]:
         """Ready for JSON."""
         counts = {"calls": self.calls, "answered": self.answered, "errors": self.errors, "distinct": self.distinct}
-        return {"tool": self.tool, "verdict": self.verdict, **counts}
+        proof = {"executions": self.executions, "identifier": self.identifier, "examples": list(self.examples)}
+        return {"tool": self.tool, "verdict": self.verdict, **counts, **proof}
 
 
-async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int) -> Found:
+async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int, identifier: str | None = None) -> Found:
     """Fire identical calls at one tool at once. They are real: whatever the tool does is done.
+
+    Args:
+        way: How to get to the server.
+        tool: The tool.
+        arguments: The same for every call.
+        calls: How many.
+        identifier: The name of a value that every execution makes anew; what the server calls an id when not given.
 
     Raises:
         UpstreamUnavailable: There is no server there.
@@ -80,8 +100,12 @@ async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int) -> F
         raise UpstreamUnavailable(reason=told(error)) from error
     if not listed:
         raise InvalidRequest(field="tool", reason=f"the server lists no tool {tool!r}")
-    good = [_value(answer) for answer in answers if not isinstance(answer, BaseException) and not answer.is_error]
-    return Found(tool, calls, len(good), calls - len(good), len(set(good)))
+    # An error may come before the tool has done anything, and a refusal is one as well: it counts for no execution.
+    good = [_shown(answer) for answer in answers if not isinstance(answer, BaseException) and not answer.is_error]
+    texts = list(dict.fromkeys(json.dumps(shown, sort_keys=True) for shown in good))
+    proof = proven(good, identifier)
+    examples = tuple(text[:SHOWN] for text in texts[:2]) if len(texts) > 1 else ()
+    return Found(tool, calls, len(good), calls - len(good), len(texts), proof.executions, proof.identifier, examples)
 
 
 async def _lists(client: Client, tool: str) -> bool:
@@ -96,7 +120,6 @@ async def _lists(client: Client, tool: str) -> bool:
     return False
 
 
-def _value(answer: CallToolResult) -> str:
-    """What a model sees, as one text for one value."""
-    shown = answer.model_dump(mode="json", by_alias=True, exclude={"meta"})
-    return json.dumps(shown, sort_keys=True)
+def _shown(answer: CallToolResult) -> dict[str, Any]:
+    """What a model sees."""
+    return answer.model_dump(mode="json", by_alias=True, exclude={"meta"})

@@ -58,6 +58,7 @@ async def serve(
             await serving.serve_http(gateway.server, address, token)
         await _drain(fencing, policy.drain_seconds)
     finally:
+        upstream.stop()
         connecting.cancel()
         await asyncio.wait({connecting})
         await tenants.aclose()

@@ -45,6 +45,9 @@ def command_transport(command: list[str]) -> Way:
     """A child process, with our environment but for what is the fence's own."""
     env = {name: value for name, value in os.environ.items() if name not in KEPT_BACK}
     start = StdioServerParameters(command=command[0], args=command[1:], env=env)
+    # The SDK offers to stop reading at the first byte that is no UTF-8, with nobody told, or to change what was answered. This
+    # keeps such bytes apart: a line of a log with them is passed over, an answer is one that cannot be read.
+    start = start.model_copy(update={"encoding_error_handler": "surrogateescape"})
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[Any]:

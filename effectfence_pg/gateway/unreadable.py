@@ -60,7 +60,7 @@ def _whose(error: ValidationError) -> str | int | None:
             if "method" not in message and ("result" in message or "error" in message):
                 id_ = message.get("id")
                 return id_ if isinstance(id_, str | int) and not isinstance(id_, bool) else None
-        elif isinstance(given, str) and part["type"] == "json_invalid":
+        elif isinstance(given, str) and part["type"] in {"json_invalid", "string_unicode"}:
             return _from_text(given)
     return None
 

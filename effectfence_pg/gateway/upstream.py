@@ -47,6 +47,7 @@ class Upstream:
         self._notified = notified
         self._wanted = asyncio.Event()
         self._ready: asyncio.Future[Connection] | None = None
+        self._stopped = False
         self.connected: Connection | None = None
 
     async def connection(self) -> Connection:
@@ -62,9 +63,13 @@ class Upstream:
             self._wanted.set()
         return await asyncio.shield(self._ready)
 
+    def stop(self) -> None:
+        """Say this before `serve` is cancelled: a transport that fails as it closes would hide the cancellation from it."""
+        self._stopped = True
+
     async def serve(self) -> None:
-        """Connect whenever that is wanted; ends when it is cancelled."""
-        while True:
+        """Connect whenever that is wanted; ends when it is cancelled after `stop`."""
+        while not self._stopped:
             await self._wanted.wait()
             self._wanted.clear()
             ready = self._ready

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPError
 
 from effectfence_pg.async_fence import AsyncFence
 from effectfence_pg.errors import InvalidRequest
@@ -22,9 +22,12 @@ from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.gateway.policy import Policy, read_policy
 from effectfence_pg.gateway.server import Gateway
 from effectfence_pg.gateway.tenants import Tenants
-from effectfence_pg.gateway.transports import command_transport
+from effectfence_pg.gateway.transports import Way, command_transport
+from effectfence_pg.gateway.upstream import Upstream
 from effectfence_pg.running.naming import filled
-from tests.support.faces import gateway, policy, refusal, run
+from tests.support.faces import gateway, policy, run
+from tests.support.until import until
+from tests.support.wire import calling, raw
 from tests.support.witness import Witness
 
 
@@ -71,71 +74,38 @@ def test_a_request_without_a_session_never_gets_the_reads_of_another_one() -> No
     assert len({gateway._session_of(request) for request in requests}) == 100  # pyright: ignore[reportPrivateUsage, reportArgumentType]
 
 
-def answered(result: str) -> str:
-    return f'{{"jsonrpc":"2.0","id":ID,"result":{result}}}'
+def test_an_upstream_that_fails_as_it_is_closed_does_not_keep_the_gateway_from_ending() -> None:
+    entered = asyncio.Event()
 
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[Any]:
+        async with command_transport(["sleep", "60"]).connect() as streams:
+            entered.set()
+            try:
+                yield streams
+            finally:
+                raise RuntimeError("closing failed")
 
-UNREADABLE = {
-    "lone surrogate": answered('{"content":[{"type":"text","text":"\\ud800"}]}'),
-    "result first": '{"result":{"content":[],"structuredContent":{"id":7,"x":"\\ud800"}},"jsonrpc":"2.0","id":ID}',
-    "nest": answered('{"content":[],"structuredContent":{"x":' + "[" * 400 + "]" * 400 + "}}"),
-    "huge integer": answered('{"content":[],"structuredContent":{"x":' + "9" * 5000 + "}}"),
-    "no object": answered('"done"'),
-    "no error": '{"jsonrpc":"2.0","id":ID,"error":"boom"}',
-}
-
-
-@pytest.mark.parametrize("answer", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_answer_that_cannot_be_read_is_an_unknown_outcome_and_nobody_waits_for_ever(
-    database_url: str, namespace: str, tmp_path: Path, books: Witness, answer: str
-) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
-    start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
+    async def notified(_: Any) -> None: ...
 
     async def main() -> None:
-        async with Client(start) as client:
-            call: dict[str, Any] = {"name": "charge", "arguments": {"answer": answer}}
-            with pytest.raises(MCPError, match="cannot be read"):
-                await client.call_tool(**call)
-            assert refusal(await client.call_tool(**call))["code"] == "intent_failed"
-            assert not (await client.call_tool("charge", {"x": "another one"})).is_error
+        upstream = Upstream(Way(failing), Catalogue(), notified)
+        serving = asyncio.ensure_future(upstream.serve())
+        wanted = asyncio.ensure_future(upstream.connection())
+        await entered.wait()
+        upstream.stop()
+        serving.cancel()
+        assert await asyncio.wait({serving, wanted}, timeout=20) == ({serving, wanted}, set())
+        with pytest.raises(UpstreamUnavailable, match="closing failed"):
+            await wanted
 
     run(main())
-    assert books.count("charge") == 2
 
 
 def test_a_probe_of_a_server_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "START_SECONDS", 0.1)
     with pytest.raises(UpstreamUnavailable, match="does not say what tools it has"):
         run(probe.probe(command_transport(["sleep", "60"]), "charge", {}, 2))
-
-
-HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
-
-
-def raw(start: StdioServerParameters, *calls: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of calls that no client library would send, one after the other."""
-    process = subprocess.Popen(
-        [start.command, *start.args],
-        env=start.env,
-        cwd=start.cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin
-    assert process.stdout
-    answers: list[dict[str, Any]] = []
-    try:
-        for number, params in enumerate((HELLO, *calls)):
-            method = "tools/call" if number else "initialize"
-            print(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}), file=process.stdin)
-            process.stdin.flush()
-            answers.append(json.loads(process.stdout.readline()))
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-    return [answer["result"] for answer in answers[1:]]
 
 
 def test_a_call_that_cannot_be_sent_on_is_refused_by_its_field_and_leaves_its_action_alone(
@@ -152,21 +122,6 @@ def test_a_call_that_cannot_be_sent_on_is_refused_by_its_field_and_leaves_its_ac
     assert books.count() == 1
 
 
-def test_an_answer_with_a_place_for_marks_that_is_none_is_replayed_all_the_same(
-    database_url: str, namespace: str, tmp_path: Path, books: Witness
-) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
-    start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
-    call = {
-        "name": "charge",
-        "arguments": {"answer": answered('{"content":[],"structuredContent":{"n":1},"_meta":[1]}')},
-    }
-    fresh, replay = raw(start, call, call)
-    assert (fresh["structuredContent"], replay["structuredContent"]) == ({"n": 1}, {"n": 1})
-    assert replay["_meta"]["effectfence/replay"]["replayed"] is True
-    assert books.count() == 1
-
-
 def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
@@ -178,6 +133,26 @@ def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
     assert not fresh.get("isError")
     assert replay["_meta"]["effectfence/replay"]["replayed"] is True
     assert books.count() == 1
+
+
+def test_a_read_that_was_taken_off_the_list_is_an_effect_when_it_comes_back_unlisted(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    listed = tmp_path / "tools.json"
+    listed.write_text(json.dumps([{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]))
+    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    numbers = itertools.count()
+    with calling(gateway(database_url, command, "--policy", policy(tmp_path, namespace))) as call:
+
+        def replays(tool: str) -> bool:
+            same = {"name": tool, "arguments": {"x": next(numbers)}}
+            return "effectfence/replay" in (call(same), call(same))[1].get("_meta", {})
+
+        assert (replays("look"), replays("charge")) == (False, True)
+        listed.write_text(json.dumps([{"name": "charge"}]))
+        changed = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+        call({"name": "charge", "arguments": {"answer": changed + '{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}'}})
+        until(lambda: replays("look"))
 
 
 def test_two_tenants_are_never_spelled_as_one(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def parameters(*arguments: str, env: Mapping[str, str] | None = None) -> StdioSe
     )
 
 
+def command(*arguments: str, **env: str) -> tuple[int, str, str]:
+    """One of our commands: exit status, stdout, stderr."""
+    start = [sys.executable, "-m", "effectfence_pg", *arguments]
+    done = subprocess.run(start, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=100)
+    return done.returncode, done.stdout, done.stderr
+
+
 def mcp(url: str, namespace: str, *more: str) -> StdioServerParameters:
     """The server of the fence's own tools."""
     return parameters("mcp", "--database-url", url, "--namespace", namespace, *more)

@@ -1,7 +1,8 @@
 """An MCP server for tests whose answers are not its own: it writes what it is told to, whether that is an answer or not.
 
-``python -m tests.support.lying BOOKS``: a call's argument ``answer`` is written as it stands, with ``ID`` for the request's id;
-``tools.json`` beside BOOKS is the list of tools. Every call is one line in BOOKS, which is the witness.
+``python -m tests.support.lying BOOKS``: a call's argument ``answer`` is written as it stands, with ``ID`` for the request's id and
+``NUMBER`` for that of the call and ``BYTE`` for one that is no UTF-8; of ``answers`` each call gets the next one, the last one for ever. ``tools.json`` beside BOOKS is
+the list of tools. Every call is one line in BOOKS, which is the witness.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ def _answer(request: dict[str, Any], witness: Witness, folder: Path) -> str:
     id_, method, params = json.dumps(request["id"]), request["method"], request.get("params", {})
     if method == "tools/call":
         witness.happened(str(params["name"]), arguments=params.get("arguments"))
-        return (params.get("arguments") or {}).get("answer", _result('{"content":[]}')).replace("ID", id_)
+        arguments, number = params.get("arguments") or {}, witness.count()
+        answers = arguments.get("answers") or [arguments.get("answer", _result('{"content":[]}'))]
+        return (
+            answers[min(number, len(answers)) - 1]
+            .replace("ID", id_)
+            .replace("NUMBER", str(number))
+            .replace("BYTE", "\udce9")
+        )
     if method == "initialize":
         return _result(json.dumps(GREETING)).replace("ID", id_)
     if method == "tools/list":
@@ -46,6 +54,7 @@ def _result(text: str) -> str:
 
 if __name__ == "__main__":
     books = Path(sys.argv[1])
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # pyright: ignore[reportAttributeAccessIssue]
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:
