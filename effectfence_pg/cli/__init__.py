@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 EXTRA_MODULES = ("typer", "rich", "click")
@@ -11,6 +12,8 @@ EXIT_USAGE = 2
 
 def main() -> None:
     """Run the command line. Without the extra ``cli``: one line that says what to install, and exit status 2."""
+    # Nothing of what is imported is garbage: to look for it takes a seventh of the start, and would again and again.
+    gc.disable()
     try:
         from effectfence_pg.cli.app import app  # noqa: PLC0415  the extra may be missing
     except ModuleNotFoundError as error:
@@ -18,4 +21,6 @@ def main() -> None:
             raise
         print(EXTRA_MISSING, file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_USAGE)
+    gc.freeze()
+    gc.enable()
     app(prog_name="effectfence-pg")

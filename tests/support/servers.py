@@ -25,6 +25,8 @@ from effectfence_pg.settings import normalise_url
 TEST_VARIABLE = "EFFECTFENCE_TEST_DATABASE_URL"
 IMAGE = "postgres:17-alpine"
 DOCKER_SECONDS = 2
+COPIES_FILES = 150000
+"""The version from which on a server can be told how to copy a database."""
 
 
 def libpq_url(url: str) -> str:
@@ -96,9 +98,12 @@ class Databases:
         self.count += 1
         name = f"effectfence_test_{self.run}_{self.count}"
         source = make_url(template).database if template else "template0"
-        create = sql.SQL("CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'")
+        create = "CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
         with self._admin() as connection:
-            connection.execute(create.format(sql.Identifier(name), sql.Identifier(source or "template0")))
+            if self.log is not None and connection.info.server_version >= COPIES_FILES:
+                # On a server that does not wait for the disk a seventh of what a copy through the log takes.
+                create += " STRATEGY file_copy"
+            connection.execute(sql.SQL(create).format(sql.Identifier(name), sql.Identifier(source or "template0")))
         return make_url(self.admin_url).set(database=name).render_as_string(hide_password=False)
 
     def drop(self, url: str) -> None:
@@ -148,6 +153,7 @@ class TestServer:
         # What survives a crash of the machine is not tested here, and thousands of small transactions wait for the disk.
         with psycopg.connect(libpq_url(server.url), autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("ALTER SYSTEM SET full_page_writes = off")
             connection.execute("SELECT pg_reload_conf()")
         return Databases(server.url, ServerLog(server.folder.log))
 
