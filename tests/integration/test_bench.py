@@ -83,15 +83,16 @@ def test_every_group_gives_its_figures_as_one_json_object(
 
 
 def test_the_gateways_figures_are_beside_the_same_proxy_without_the_fence(
-    databases: Databases, bench: ModuleType, capsys: pytest.CaptureFixture[str]
+    databases: Databases, bench: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Each mode starts four processes; that there are two of them is in the test of the other groups.
+    monkeypatch.setattr("benchmarks.gateway.MODES", ("on",))
     tiny = bench.Scale(repetitions=1, blocks=1, block_operations=2, gateway_rounds=2, gateways=(1,))
     assert bench.run(["gateway"], tiny, databases.admin_url, json=True) == 0
     results = {(one["name"], one["synchronous_commit"]): one for one in json.loads(capsys.readouterr().out)["results"]}
-    for mode in ("on", "off"):
-        for name in ("a fresh call", "a replayed call"):
-            assert results[name, mode]["floor"] == "the proxy without the fence"
-        assert results["time added to a fresh call", mode]["target"] == "<= 1.5"
+    for name in ("a fresh call", "a replayed call"):
+        assert results[name, "on"]["floor"] == "the proxy without the fence"
+    assert results["time added to a fresh call", "on"]["target"] == "<= 1.5"
     assert results["12 identical calls through 1 gateways: rounds with one execution", "on"]["value"] == 2
     assert not left_behind(databases)
 
