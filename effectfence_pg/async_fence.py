@@ -24,7 +24,8 @@ from effectfence_pg.running.performing import Performer
 from effectfence_pg.running.runs import Claim, Desk
 from effectfence_pg.running.together import rounds, together
 from effectfence_pg.sqlstates import translate
-from effectfence_pg.transactions import NAME_TENANT, Pause, Steps, steps
+from effectfence_pg.steps import Pause, Steps, steps
+from effectfence_pg.transactions import NAME_TENANT
 from effectfence_pg.versions import require_usable
 from effectfence_pg.waiting import admissions
 from effectfence_pg.waiting.admissions import Memory

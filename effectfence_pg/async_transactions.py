@@ -1,4 +1,4 @@
-"""The same steps in an event loop: what is decided stands in `transactions`, and this only waits otherwise."""
+"""The same steps in an event loop: what is decided stands in `steps`, and this only waits otherwise."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from sqlalchemy import exc
 from sqlalchemy.util import greenlet_spawn
 
 from effectfence_pg.pipelining import session_of
+from effectfence_pg.steps import ConnectionLost, Pause, Steps
 from effectfence_pg.transactions import (
     IDLE,
-    ConnectionLost,
-    Pause,
-    Steps,
     commands,
     is_outdated,
     not_reached,

@@ -22,8 +22,9 @@ from effectfence_pg.running.performing import Performer
 from effectfence_pg.running.runs import Desk
 from effectfence_pg.running.together import rounds, together
 from effectfence_pg.sqlstates import translate
+from effectfence_pg.steps import Pause, Steps, drive, steps
 from effectfence_pg.surface import Surface
-from effectfence_pg.transactions import NAME_TENANT, Executor, Pause, Steps, drive, steps
+from effectfence_pg.transactions import NAME_TENANT, Executor
 from effectfence_pg.versions import require_usable
 from effectfence_pg.waiting import admissions
 from effectfence_pg.waiting.admissions import Memory

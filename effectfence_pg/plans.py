@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from effectfence_pg.errors import SerializationConflict
 from effectfence_pg.sql import fencing, preparing, speculation
 from effectfence_pg.sql.operation import following
-from effectfence_pg.transactions import MAX_STEPS
+from effectfence_pg.steps import MAX_STEPS
 from effectfence_pg.unfinished import finished, require_callable
 from effectfence_pg.values import AbortEffect, ClosureMode, Replay, Settled
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from effectfence_pg.running.proof import NoEffect
-    from effectfence_pg.transactions import Steps
+    from effectfence_pg.steps import Steps
     from effectfence_pg.values import EffectRequest
 
 P = ParamSpec("P")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from effectfence_pg.protocol.asked import Admission
     from effectfence_pg.running.leases import Lease
-    from effectfence_pg.transactions import Steps
+    from effectfence_pg.steps import Steps
     from effectfence_pg.values import Fresh
 
 

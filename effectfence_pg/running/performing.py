@@ -15,7 +15,7 @@ from effectfence_pg.values import Fresh
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from effectfence_pg.transactions import Pause, Steps
+    from effectfence_pg.steps import Pause, Steps
 
 T = TypeVar("T")
 

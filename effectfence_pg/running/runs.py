@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from effectfence_pg.running.current import CurrentEffect
-from effectfence_pg.transactions import Steps, steps
+from effectfence_pg.steps import Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, Held, PreparedEffect
 from effectfence_pg.waiting import admissions
 

@@ -17,7 +17,7 @@ from effectfence_pg.running.course import effect_of, recorded
 from effectfence_pg.running.runs import Ran
 from effectfence_pg.sql import preparing
 from effectfence_pg.sqlstates import ODD, passes, sqlstate
-from effectfence_pg.transactions import Pause, Steps, backoff
+from effectfence_pg.steps import Pause, Steps, backoff
 from effectfence_pg.unfinished import finished
 from effectfence_pg.values import ClosureMode, EffectCert, Replay
 

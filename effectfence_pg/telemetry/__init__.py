@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from effectfence_pg.errors import FenceError
-from effectfence_pg.transactions import Pause, Steps
+from effectfence_pg.steps import Pause, Steps
 from effectfence_pg.values import EffectCert, Fresh, Held, Replay
 
 if TYPE_CHECKING:

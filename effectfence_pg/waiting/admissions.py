@@ -24,7 +24,7 @@ from effectfence_pg.errors import (
 )
 from effectfence_pg.sql import preparing
 from effectfence_pg.sql.notices import notify
-from effectfence_pg.transactions import Pause, Steps, steps
+from effectfence_pg.steps import Pause, Steps, steps
 from effectfence_pg.values import ClosureMode, EffectCert, FenceStats, Fresh, Replay, key_of
 from effectfence_pg.waiting.recent import Recent
 from effectfence_pg.waiting.room import Seat, SeatedPause, WaitingRoom

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from effectfence_pg.transactions import Pause
+from effectfence_pg.steps import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from effectfence_pg import AsyncFence, Fence, FenceConfig, FenceError, Fresh, IntentFailed, IntentInFlight, Replay
-from effectfence_pg.transactions import Executor, Pause
+from effectfence_pg.steps import Pause
+from effectfence_pg.transactions import Executor
 from effectfence_pg.values import key_of
 from effectfence_pg.waiting.room import Seat, WaitingRoom
 from tests.support.until import auntil, until
@@ -89,7 +90,7 @@ def test_f18_ten_waiters_of_one_process_cost_one_poll(world: World, monkeypatch:
         polls.append(0)
         pausing.wait(0.01)
 
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", sleep)
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", sleep)
     until(lambda: len(polls) >= 5)
     # The one who polls asks once after each of its pauses; the others ask nothing.
     assert waiting.executed - first <= len(polls) + 1

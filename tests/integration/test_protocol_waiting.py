@@ -43,7 +43,7 @@ def meanwhile(world: World, act: Callable[[], object], monkeypatch: pytest.Monke
             waits.set()
         original(seconds)
 
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", sleep)
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", sleep)
 
     def other() -> None:
         assert waits.wait(PATIENCE)
@@ -108,7 +108,7 @@ def test_a_wait_that_times_out_says_in_flight(world: World) -> None:
 
 def test_without_patience_nothing_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.admit()
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", lambda _: pytest.fail("it waited"))
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", lambda _: pytest.fail("it waited"))
     with pytest.raises(IntentInFlight):
         world.fence.prepare(world.request())
 
@@ -131,7 +131,7 @@ def test_a_reader_that_waited_for_a_rollback_is_stale(world: World, monkeypatch:
 
 def test_what_was_read_unsettled_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of the domain, the entry stays refused."""
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", lambda _: pytest.fail("it waited"))
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", lambda _: pytest.fail("it waited"))
     with pytest.raises(ReadSetUnsettled):
         world.fence.prepare(
             world.request(read_set=[{"domain": "stock", "seq": 0, "settled": False}]), wait_seconds=PATIENCE
@@ -172,7 +172,7 @@ def test_pauses_grow_to_their_limit_and_are_not_in_step(world: World, monkeypatc
 
     paused: list[float] = []
     world.admit()
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", sleep)
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", sleep)
     with pytest.raises(EnoughError):
         world.fence.prepare(world.request(), wait_seconds=PATIENCE)
     for seconds, most in zip(paused, [0.005, 0.01, 0.02, 0.02, 0.02], strict=True):
@@ -183,7 +183,7 @@ def test_pauses_grow_to_their_limit_and_are_not_in_step(world: World, monkeypatc
 def test_a_pause_never_passes_the_end_of_the_patience(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     world.admit()
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", paused.append)
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", paused.append)
     with pytest.raises(IntentInFlight):
         world.fence.prepare(world.request(), wait_seconds=0.004)
     assert all(seconds <= 0.004 for seconds in paused)

@@ -39,7 +39,7 @@ def meanwhile(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Ite
         assert waits.wait(PATIENCE)
         act()
 
-    monkeypatch.setattr("effectfence_pg.transactions.time.sleep", sleep)
+    monkeypatch.setattr("effectfence_pg.waiting.room.time.sleep", sleep)
     thread = threading.Thread(target=other)
     thread.start()
     try:
