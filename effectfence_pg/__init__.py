@@ -4,6 +4,7 @@ Exactly one attempt runs the side effect; everybody else gets its recorded outco
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -176,16 +177,26 @@ _ELSEWHERE = {
 }
 """The module of a public name that is neither an error nor a value."""
 
+_OF_MANY = {"protocol", "running", "sql", "waiting"}
+"""Packages that import none of their modules: all that a fence needs of them is there once the fences are."""
+
 if not TYPE_CHECKING:  # A checker would take any name for one of these.
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is first asked for: a command that needs no database starts without its libraries."""
+        """Import a public name when it is first asked for: a command that needs no database starts without its libraries.
+
+        And a module likewise, `effectfence_pg.migrate` for one: whoever imports the package has all of it.
+        """
         if name in __all__:
             for place in (_ELSEWHERE[name],) if name in _ELSEWHERE else ("errors", "values"):
                 module = import_module(f"{__name__}.{place}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)
                     return globals()[name]
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            for place in ("fence", "async_fence") if name in _OF_MANY else ():
+                import_module(f"{__name__}.{place}")
+            return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
+from collections import deque
+from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import psycopg
 from sqlalchemy import Engine, QueuePool, create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool.base import _ConnectionRecord  # pyright: ignore[reportPrivateUsage]
 from sqlalchemy.util.queue import Empty, Full, Queue
 
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
@@ -27,10 +30,27 @@ not know a namespace, as they do not know a new one, such a plan takes it for on
 """
 
 
-class Idle(Queue[Any]):
-    """What a pool has to lend. Its lock is taken by those who have to wait, and by those whom somebody waits for."""
+class _Place:
+    """One who waits: the lock opens when there is something for it."""
 
-    _waiting = 0
+    __slots__ = ("given", "lock")
+
+    def __init__(self) -> None:
+        self.given: Any = None
+        self.lock = Lock()
+        self.lock.acquire()
+
+
+class Idle(Queue[Any]):
+    """What a pool has to lend. Its lock is taken by those who have to wait, and by those whom somebody waits for.
+
+    What comes back is handed to the one who has waited longest. Left for whoever comes first, it would be taken again by the
+    thread that brought it, which is running, and the others would wait until their time is over.
+    """
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self._line: deque[_Place] = deque()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The one that came back last.
@@ -38,22 +58,26 @@ class Idle(Queue[Any]):
         Raises:
             sqlalchemy.util.queue.Empty: There is none, or none came back in time (seconds).
         """
-        ends = time.monotonic() + (timeout or 0.0)
-        while True:
-            try:
-                return self.queue.pop()
-            except IndexError:
-                left = ends - time.monotonic()
-                if not block or (timeout is not None and left <= 0):
-                    raise Empty from None
-            with self.not_empty:
-                # Said before it is looked again: whoever puts one back looks for this after it is there.
-                self._waiting += 1
-                try:
-                    if not self.queue:
-                        self.not_empty.wait(None if timeout is None else left)
-                finally:
-                    self._waiting -= 1
+        try:
+            return self.queue.pop()
+        except IndexError:
+            if not block:
+                raise Empty from None
+        place = _Place()
+        with self.mutex:
+            # In the line before it is looked again: whoever puts one back looks for the line after it is there.
+            self._line.append(place)
+            self._serve()
+        try:
+            place.lock.acquire(True, -1 if timeout is None else timeout)
+        except BaseException:
+            if (given := self._leave(place)) is not None:
+                self.put(given)
+            raise
+        given = place.given or self._leave(place)
+        if given is None:
+            raise Empty
+        return given
 
     def put(self, item: Any, block: bool = False, timeout: float | None = None) -> None:  # noqa: ARG002 (a pool never blocks)
         """Give one back.
@@ -64,9 +88,27 @@ class Idle(Queue[Any]):
         if 0 < self.maxsize <= len(self.queue):
             raise Full
         self.queue.append(item)
-        if self._waiting:
-            with self.not_empty:
-                self.not_empty.notify()
+        if self._line:
+            with self.mutex:
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._line and self.queue:
+            place = self._line.popleft()
+            try:
+                place.given = self.queue.pop()
+            except IndexError:
+                # Somebody who does not wait was faster.
+                self._line.appendleft(place)
+            else:
+                place.lock.release()
+
+    def _leave(self, place: _Place) -> Any:
+        """Leave the line; what was handed over meanwhile, if anything was."""
+        with self.mutex:
+            if place.given is None:
+                self._line.remove(place)
+            return place.given
 
 
 class LeanPool(QueuePool):
@@ -86,6 +128,26 @@ class LeanPool(QueuePool):
         """Close what is here now, and later what is still lent."""
         self._disposed = True
         super().dispose()
+
+    def _create_connection(self) -> ConnectionPoolEntry:
+        # Opened by whoever gets it. One that cannot be opened goes back as it is then, and whoever waits for one may try;
+        # what never came to be would only leave room, which nobody is told of.
+        return _ConnectionRecord(self, connect=False)
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self._disposed:
+            # Looked at after it is back, so that none comes back open. It stays in here, closed: somebody may wait for it.
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        idle: list[Any] = []
+        with suppress(Empty):
+            while True:
+                idle.append(self._pool.get(False))
+        for entry in idle:
+            entry.close()
+            super()._do_return_conn(entry)
 
     def borrow(self) -> ConnectionPoolEntry:
         """A connection, open; the caller gives it back whatever happens.
@@ -109,10 +171,7 @@ class LeanPool(QueuePool):
 
     def give_back(self, entry: Any) -> None:
         """Return what was borrowed, with no transaction open."""
-        if self._disposed:
-            entry.close()
-        else:
-            self._do_return_conn(entry)
+        self._do_return_conn(entry)
 
 
 _ENGINES: WeakSet[Engine] = WeakSet()

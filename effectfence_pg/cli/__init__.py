@@ -13,6 +13,7 @@ EXIT_USAGE = 2
 def main() -> None:
     """Run the command line. Without the extra ``cli``: one line that says what to install, and exit status 2."""
     # Nothing of what is imported is garbage: to look for it takes a seventh of the start, and would again and again.
+    collects = gc.isenabled()
     gc.disable()
     try:
         from effectfence_pg.cli.app import app  # noqa: PLC0415  the extra may be missing
@@ -21,6 +22,10 @@ def main() -> None:
             raise
         print(EXTRA_MISSING, file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_USAGE)
-    gc.freeze()
-    gc.enable()
+    else:
+        gc.freeze()
+    finally:
+        # Whoever runs a command in a process of his own has it going on.
+        if collects:
+            gc.enable()
     app(prog_name="effectfence-pg")

@@ -97,7 +97,7 @@ def _plain_ticket(admission: Admission, row: Any) -> PreparedEffect:
         attempt=1,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=instant(row.fresh_lease_epoch),
+        lease_expires_at=instant(row.fresh_lease_micros),
     )
 
 
@@ -112,7 +112,7 @@ def _ticket(admission: Admission, row: Any) -> PreparedEffect:
         attempt=row.fresh_attempt,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=instant(row.fresh_lease_epoch),
+        lease_expires_at=instant(row.fresh_lease_micros),
         observing=row.fresh_observing,
     )
 
@@ -169,6 +169,6 @@ def _own(admission: Admission, row: Any) -> PreparedEffect:
         attempt=row.attempt,
         token=admission.token,
         lease_seconds=admission.lease_seconds,
-        lease_expires_at=instant(row.lease_epoch),
+        lease_expires_at=instant(row.lease_micros),
         observing=row.observing,
     )

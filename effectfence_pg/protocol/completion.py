@@ -140,8 +140,8 @@ def interpret_renew(prepared: PreparedEffect, row: Any) -> PreparedEffect:
     """
     require_serializable(row)
     require_ticket(prepared, row)
-    if row.renewed_epoch is not None:
-        return prepared.renewed(instant(row.renewed_epoch))
+    if row.renewed_micros is not None:
+        return prepared.renewed(instant(row.renewed_micros))
     raise lost(prepared, row.state, row.reason)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from effectfence_pg.errors import Blocker, IsolationTooWeak, MovedEntry, TicketMismatch, UnknownTicket
@@ -58,9 +58,12 @@ def stored_read_set(text: str) -> tuple[ReadSetEntry, ...]:
     return tuple(ReadSetEntry(**entry) for entry in entries)
 
 
-def instant(epoch: float) -> datetime:
-    """The instant that a row gives as seconds."""
-    return datetime.fromtimestamp(epoch, UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(micros: int) -> datetime:
+    """The instant that a row gives as microseconds."""
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
@@ -71,7 +74,7 @@ def certificate(row: Any, namespace: str, attempt: int) -> EffectCert:
         hash=row.hash,
         namespace=namespace,
         attempt=attempt,
-        minted_at=instant(row.minted_epoch),
+        minted_at=instant(row.minted_micros),
         reconciled_over=None if over is None else blockers(over["blockers"]),
     )
 

@@ -7,7 +7,7 @@ from sqlalchemy import TextClause
 
 from effectfence_pg.sql.closures import ADVANCE, CASCADE
 from effectfence_pg.sql.gates import GATES, SETTLED_WATERMARK, clock
-from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, epoch, statement
+from effectfence_pg.sql.statements import CERTIFIED, CURRENT, ISOLATION, SERIALIZABLE, micros, statement
 from effectfence_pg.sql.tickets import UNDOING
 
 _CLAIM: Final = """
@@ -21,10 +21,10 @@ admitted AS (
 
 PRIOR: Final = f"""
   SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
-         e.vector_clock, e.observing, e.admitted_at, {epoch("e.lease_expires_at")} AS lease_epoch, e.on_lease_expiry, e.failure,
-         e.reason, e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
+         e.vector_clock, e.observing, e.admitted_at, {micros("e.lease_expires_at")} AS lease_micros, e.on_lease_expiry,
+         e.failure, e.reason, e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
          greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
-         c.hash, c.body, c.minted_epoch, c.reconciled_over
+         c.hash, c.body, c.minted_micros, c.reconciled_over
   FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = {{namespace}} AND i.intent_key = {{intent_key}}"""
 """What is on record of an intent."""
@@ -97,7 +97,7 @@ def _resting(*, took_over: str) -> str:
     )
 
 
-_PLAIN_FRESH: Final = f"effect.seq AS fresh_seq, {epoch('effect.lease_expires_at')} AS fresh_lease_epoch"
+_PLAIN_FRESH: Final = f"effect.seq AS fresh_seq, {micros('effect.lease_expires_at')} AS fresh_lease_micros"
 _FRESH: Final = f"""{_PLAIN_FRESH}, effect.attempt AS fresh_attempt, effect.vector_clock AS fresh_clock,
   effect.observing AS fresh_observing"""
 
@@ -116,7 +116,7 @@ def sealed() -> TextClause:
     """The certificate of an intent, and what tells whether another request is the same action."""
     return statement(
         verdict=f"""
-SELECT c.attempt, c.hash, c.body, {epoch("c.minted_at")} AS minted_epoch, c.reconciled_over, c.args_digest, c.identity_digest,
+SELECT c.attempt, c.hash, c.body, {micros("c.minted_at")} AS minted_micros, c.reconciled_over, c.args_digest, c.identity_digest,
        c.identity_fields
 FROM effectfence.certificates c
 WHERE c.namespace = :namespace AND c.intent_key = :intent_key"""

@@ -226,7 +226,7 @@ def abort_intent() -> TextClause:
         f"""
 mine AS MATERIALIZED (
   SELECT e.intent_key, e.domain_key, e.intent, e.attempt, e.state, i.attempt AS current_attempt,
-         c.hash, c.body, c.minted_epoch, c.reconciled_over
+         c.hash, c.body, c.minted_micros, c.reconciled_over
   FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 ),

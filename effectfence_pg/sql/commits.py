@@ -19,7 +19,7 @@ from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, statement
 from effectfence_pg.sql.tickets import FOUND_FACTS, LOGGED, MINE, SEALED, SEALS, STORED, TICKET, UNDONE
 
 _MINTED: Final = f"""
-SELECT {ISOLATION}, minted.hash, minted.body, minted.minted_epoch, minted.attempt AS minted_attempt, minted.reconciled_over
+SELECT {ISOLATION}, minted.hash, minted.body, minted.minted_micros, minted.attempt AS minted_attempt, minted.reconciled_over
 FROM (SELECT 1) AS one LEFT JOIN minted ON true"""
 """What the short commits answer: the certificate, or nothing, and then the whole decision is made."""
 
@@ -197,7 +197,7 @@ ended AS (
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, mine.observing, updated.state AS next_state,
   facts.dead, facts.undecided, facts.moved, facts.too_large, mine.undoing, {ROLLED_BACK},
   coalesce(minted.hash, stored.hash) AS hash, coalesce(minted.body, stored.body) AS body,
-  coalesce(minted.minted_epoch, stored.minted_epoch) AS minted_epoch,
+  coalesce(minted.minted_micros, stored.minted_micros) AS minted_micros,
   coalesce(minted.attempt, stored.attempt) AS minted_attempt,
   stored.reconciled_over
 FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN mine ON true LEFT JOIN updated ON true LEFT JOIN minted ON true

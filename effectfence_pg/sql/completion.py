@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import TextClause
 
 from effectfence_pg.sql.closures import ADVANCE, CASCADE, GONE, ROLLED_BACK
-from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, epoch, statement
+from effectfence_pg.sql.statements import ISOLATION, SERIALIZABLE, micros, statement
 from effectfence_pg.sql.tickets import FOUND, FOUND_FACTS, LOGGED, MINE, STORED, TICKET
 
 
@@ -64,7 +64,7 @@ ended AS (
         verdict=f"""
 SELECT {ISOLATION}, {FOUND_FACTS}, mine.attempt IS NOT NULL AS valid, updated.state AS next_state,
   {ROLLED_BACK},
-  stored.hash, stored.body, stored.minted_epoch, stored.attempt AS minted_attempt, stored.reconciled_over
+  stored.hash, stored.body, stored.minted_micros, stored.attempt AS minted_attempt, stored.reconciled_over
 FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN mine ON true LEFT JOIN updated ON true LEFT JOIN stored ON true""",
     )
 
@@ -89,6 +89,6 @@ updated AS (
   RETURNING e.lease_expires_at
 )""",
         verdict=f"""
-SELECT {ISOLATION}, {FOUND_FACTS}, {epoch("updated.lease_expires_at")} AS renewed_epoch
+SELECT {ISOLATION}, {FOUND_FACTS}, {micros("updated.lease_expires_at")} AS renewed_micros
 FROM (SELECT 1) AS one LEFT JOIN found ON true LEFT JOIN updated ON true""",
     )

@@ -34,8 +34,8 @@ CREATE FUNCTION effectfence.on_record(namespace text, intent_key bytea) RETURNS 
   attempt integer, state effectfence.effect_state, token uuid, seq bigint, agent effectfence.label, domain text,
   tool effectfence.label, args_digest bytea,
   identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
-  lease_epoch double precision, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
-  lease_left_seconds numeric, hash text, body bytea, minted_epoch double precision, reconciled_over jsonb)
+  lease_micros bigint, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
+  lease_left_seconds numeric, hash text, body bytea, minted_micros bigint, reconciled_over jsonb)
 LANGUAGE plpgsql STABLE ROWS 1 AS $$
 #variable_conflict use_column
 BEGIN

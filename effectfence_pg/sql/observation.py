@@ -58,7 +58,7 @@ def status() -> TextClause:
     return statement(
         f"""
 mine AS MATERIALIZED (
-  SELECT e.*, e.lease_expires_at > clock_timestamp() AS lease_live, c.hash, c.body, c.minted_epoch, c.reconciled_over
+  SELECT e.*, e.lease_expires_at > clock_timestamp() AS lease_live, c.hash, c.body, c.minted_micros, c.reconciled_over
   FROM {CURRENT}{CERTIFIED}
   WHERE i.namespace = :namespace AND i.intent_key = :intent_key
 )""",

@@ -72,17 +72,17 @@ CURRENT: Final = """effectfence.intents i
 """The current attempt `e` of each intent `i`."""
 
 
-def epoch(column: str) -> str:
-    """An instant of a row that is often read, as seconds: the driver takes longer to make an instant of it than a replay has.
+def micros(column: str) -> str:
+    """An instant of a row that is often read, as microseconds: the driver takes longer to make one than a replay has.
 
-    A double holds microseconds until the year 2255.
+    An integer, which is the same on every connection: how many digits of a double a server writes is a setting of the session.
     """
-    return f"date_part('epoch', {column})"
+    return f"CAST(extract(epoch FROM {column}) * 1000000 AS bigint)"
 
 
 CERTIFIED: Final = f"""
   LEFT JOIN LATERAL (
-    SELECT c.hash, c.body, {epoch("c.minted_at")} AS minted_epoch, c.reconciled_over FROM effectfence.certificates c
+    SELECT c.hash, c.body, {micros("c.minted_at")} AS minted_micros, c.reconciled_over FROM effectfence.certificates c
     WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true"""
 """Its certificate `c`."""
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from effectfence_pg.sql.statements import SERIALIZABLE, epoch
+from effectfence_pg.sql.statements import SERIALIZABLE, micros
 
 TICKET: Final = """{row}.intent_key = :intent_key AND {row}.attempt = :attempt AND {row}.token = :token
     AND {row}.domain_key = :domain_key AND {row}.seq = :seq AND {row}.args_digest = :args_digest AND {row}.agent = :agent
@@ -61,7 +61,7 @@ minted AS (
   SELECT :namespace, encode(sha256(body), 'hex'), intent_key, attempt, parent, body, clock_timestamp(), args_digest,
          identity_digest, identity_fields, {{over}}
   FROM sealed
-  RETURNING hash, body, {epoch("minted_at")} AS minted_epoch, attempt, reconciled_over
+  RETURNING hash, body, {micros("minted_at")} AS minted_micros, attempt, reconciled_over
 )"""
 """The certificate is made from the stored row and the recorded result: what a ticket says is never hashed."""
 
@@ -78,7 +78,7 @@ FOUND_FACTS: Final = """found.intent, found.attempt, found.state, found.domain, 
   found.last_operation, found.took_over"""
 
 STORED: Final = f"""stored AS (
-  SELECT c.hash, c.body, {epoch("c.minted_at")} AS minted_epoch, c.attempt, c.reconciled_over FROM mine
+  SELECT c.hash, c.body, {micros("c.minted_at")} AS minted_micros, c.attempt, c.reconciled_over FROM mine
   JOIN effectfence.certificates c ON c.namespace = mine.namespace AND c.intent_key = mine.intent_key
 )"""
 

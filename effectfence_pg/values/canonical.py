@@ -243,3 +243,8 @@ def read_json(text: str | bytes) -> JsonValue:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidRequest(field="json", reason=str(error)) from None
+    except TypeError:
+        # The reader takes a str that has no UTF-8, such as an argument of a command in another encoding, for no str at all.
+        if not isinstance(text, str):
+            raise
+        raise InvalidRequest(field="json", reason="contains a lone surrogate") from None

@@ -429,3 +429,24 @@ def test_a_database_that_is_not_there_is_told_in_sentences_with_what_to_check(sh
     for done in (missing, refused):
         assert "database, role and password" in done.stderr
         assert "call again" not in done.stderr
+
+
+@pytest.mark.parametrize("given", [("--evidence", "words\udcff"), ("--evidence", "words", "--happened", '"\udcff"')])
+def test_arguments_in_another_encoding_are_refused_by_their_name(shop: World, given: tuple[str, ...]) -> None:
+    done = run(
+        shop,
+        "reconcile",
+        "failed",
+        "-n",
+        "shop",
+        "--attempt",
+        "1",
+        "--operator",
+        "op",
+        "--yes",
+        *given,
+        *(() if "--happened" in given else ("--compensated",)),
+    )
+    assert done.exit_code == USAGE, done.output
+    assert given[-2].removeprefix("--") in done.output.replace("result", "happened")
+    assert "lone surrogate" in done.output

@@ -44,3 +44,46 @@ def test_what_is_not_asked_for_is_not_imported(statement: str, spared: tuple[str
     program = f"import sys; {statement}; print(*(name for name in {spared!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "migrate.upgrade",
+        "errors.FenceError",
+        "errors.database.DatabaseUnavailable",
+        "values.canonical.read_json",
+        "settings.normalise_url",
+        "fence.Fence",
+        "async_repository.AsyncFenceRepository",
+        "repository.is_retryable",
+        "running.current.current_effect",
+        "sql.tables.metadata",
+        "protocol.states.State",
+        "waiting.admissions.Memory",
+        "telemetry.wanted",
+    ],
+)
+def test_a_module_of_the_package_is_there_when_the_package_is_imported(path: str) -> None:
+    program = f"import effectfence_pg; print(effectfence_pg.{path})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_many_threads_that_ask_first_at_once_all_get_the_name() -> None:
+    program = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+import effectfence_pg
+names, found, gate = [*effectfence_pg.__all__, "migrate", "sql", "running"] * 2, [], threading.Barrier(16)
+def ask(at):
+    gate.wait()
+    for name in names[at * 7:] + names[:at * 7]:
+        found.append(getattr(effectfence_pg, name))
+threads = [threading.Thread(target=ask, args=(at,)) for at in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found) - 16 * len(names))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=60)
+    assert done.stdout.split() == ["0"], done.stderr

@@ -209,7 +209,21 @@ def test_reading_keeps_the_last_of_duplicate_keys_unmerged() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["NaN", "[Infinity]", "-Infinity", "{", "", "[" * 100_000, b"\xff", "'a'", "1" * 5000, "[1,]"]
+    "text",
+    [
+        "NaN",
+        "[Infinity]",
+        "-Infinity",
+        "{",
+        "",
+        "[" * 100_000,
+        b"\xff",
+        "'a'",
+        "1" * 5000,
+        "[1,]",
+        '"\\ud800"',
+        '"\udcff"',
+    ],
 )
 def test_text_that_is_no_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
