@@ -21,6 +21,7 @@ from effectfence_pg.errors import (
     DatabaseUnavailable,
     FenceError,
     InvalidRequest,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
 )
@@ -37,6 +38,7 @@ DATABASE_ERRORS = (
     DatabaseEncodingError,
     DatabaseUnavailable,
     EmbeddedUnavailable,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
 )

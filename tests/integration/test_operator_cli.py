@@ -322,7 +322,7 @@ def test_an_auditor_verifies_exports_and_walks_with_views_alone(shop: World, tmp
     assert facts(url, "unresolved")["count"] > 0
     assert len(facts(url, "lineage", "charge", "-n", "shop")["nodes"]) == 3
     assert facts(url, "export", "--out", str(tmp_path / "x"))["certificates"] == 4
-    refused = facts(url, "sweep", "-n", "shop", status=NO)
+    refused = facts(url, "sweep", "-n", "shop", status=DATABASE)
     assert refused["error"]["code"] == "permission_denied"
 
 
