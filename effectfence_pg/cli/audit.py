@@ -74,7 +74,10 @@ def verify(
     database_url: DatabaseUrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Recompute every certificate, in SQL and in Python. Exit status 1, with a list, when one does not hold."""
+    """Recompute every certificate, in SQL and in Python.
+
+    Exit status 1, with a list, when one does not hold, and when the database or the earlier export has nothing of a namespace.
+    """
     with reporting(as_json), contextlib.ExitStack() as exits:
         reader = exits.enter_context(reader_of(database_url))
         earlier = None
@@ -108,6 +111,8 @@ def _verified(found: dict[str, Any]) -> str:
             f"  {row['namespace']} {row['intent']} {row['hash']}: what it observed, or what stands beside it, was changed"
             for row in earlier["changed"][:LINES_SHOWN]
         ]
+        if earlier["lacks_namespace"]:
+            lines.append("  the earlier export has nothing of this namespace: nothing was compared")
     if found["holds"]:
         lines.append(
             "all of it holds" if found["certificates"] else "there was nothing to verify: no certificate was found"

@@ -139,7 +139,7 @@ def test_verify_holds_and_is_no_when_something_was_touched(migrated_database: st
     text = run(world, "verify")
     assert text.exit_code == NO
     assert "NOT hold" in text.stdout
-    assert facts(world, "verify", "-n", "other")["certificates"] == 0
+    assert facts(world, "verify", "-n", "other", status=NO)["error"]["code"] == "unknown_namespace"
     assert facts(world, "verify", "--since", "2999-01-01")["certificates"] == 0
 
 
