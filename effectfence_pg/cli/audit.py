@@ -53,7 +53,7 @@ def lineage(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a certificate rests on: every effect that its decision observed, and theirs in turn."""
-    with reporting(as_json), reader_of(database_url) as reader:
+    with reporting(as_json), reader_of(database_url, by_views=True) as reader:
         graph = walking.lineage(reader, namespace, name, dependents=dependents, depth=depth)
         picture = FORMATS[format_](graph)
         if out is None:
@@ -79,7 +79,7 @@ def verify(
     Exit status 1, with a list, when one does not hold, and when the database or the earlier export has nothing of a namespace.
     """
     with reporting(as_json), contextlib.ExitStack() as exits:
-        reader = exits.enter_context(reader_of(database_url))
+        reader = exits.enter_context(reader_of(database_url, by_views=True))
         earlier = None
         if against is not None:
             earlier = ledger.Earlier(
@@ -141,7 +141,7 @@ def export(
     if as_json and out is None:
         raise typer.BadParameter("--json goes with --out: stdout holds one or the other")
     with reporting(as_json), contextlib.ExitStack() as exits:
-        reader = exits.enter_context(reader_of(database_url))
+        reader = exits.enter_context(reader_of(database_url, by_views=True))
         show = exits.enter_context(_shown("certificates written"))
         file = sys.stdout if out is None else exits.enter_context(_opened(out, "out", "w"))
         total = ledger.export(
