@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner, Result
 
-from effectfence_pg import ClosureAborted
+from effectfence_pg import AttemptMismatch, ClosureAborted, NotReconcilable
 from effectfence_pg.cli.app import app
 from effectfence_pg.cli.audit import _rates
 from effectfence_pg.rendering import FORMATS
@@ -237,6 +237,27 @@ def test_reconcile_of_another_attempt_is_refused(world: World) -> None:
     done = reconcile(world, "charge:1", "--attempt", "2", "--compensated", "--json")
     assert done.exit_code == NO
     assert json.loads(done.stdout)["error"]["code"] == "attempt_mismatch"
+
+
+@pytest.mark.parametrize("state", ["committed", "executed", "released", "superseded"])
+def test_reconcile_of_what_cannot_be_judged_shows_and_asks_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    world.put(state)
+    before = world.rows()
+    monkeypatch.setattr("effectfence_pg.cli.operate.on_a_terminal", lambda: True)
+    chosen = ("--attempt", "1", "--did-not-happen", "--basis", "holder-dead")
+    done = reconcile(world, "charge:1", *chosen, stdin="y\n")
+    assert done.exit_code == NO
+    assert "unblocks" not in done.stderr
+    assert "Record it?" not in done.stderr
+    said = json.loads(reconcile(world, "charge:1", *chosen, "--json").stdout)["error"]
+    with pytest.raises((NotReconcilable, AttemptMismatch)) as refused:
+        world.fence.reconcile(
+            "charge:1", attempt=1, outcome="did_not_happen", basis="holder_dead", evidence="log", operator="o"
+        )
+    assert (said["code"], said["facts"]) == (refused.value.code, refused.value.as_dict()["facts"])
+    assert world.rows() == before
 
 
 @pytest.mark.parametrize(("answered", "state", "status"), [("n\n", "failed", NO), ("y\n", "released", DONE)])
