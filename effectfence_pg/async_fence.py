@@ -241,10 +241,12 @@ class AsyncFence(AsyncCallers, AsyncSurface):
         """Once per fence: is this a database that this library can work with."""
         try:
             async with self.engine.connect() as connection:
-                await connection.run_sync(require_usable)
+                await connection.run_sync(require_usable, tenant_is_named=self.config.row_security)
         except (exc.OperationalError, exc.TimeoutError) as error:
             reason = str(getattr(error, "orig", None) or error)
             raise DatabaseUnavailable(reason=reason.partition("\n")[0]) from error
+        except exc.ProgrammingError as error:
+            raise translate(error) from error
         self._checked = True
 
 

@@ -268,10 +268,12 @@ class Fence(Callers, Surface):
         """Once per fence: is this a database that this library can work with."""
         try:
             with self.engine.connect() as connection:
-                require_usable(connection)
+                require_usable(connection, tenant_is_named=self.config.row_security)
         except (exc.OperationalError, exc.TimeoutError) as error:
             reason = str(getattr(error, "orig", None) or error)
             raise DatabaseUnavailable(reason=reason.partition("\n")[0]) from error
+        except exc.ProgrammingError as error:
+            raise translate(error) from error
         self._checked = True
 
 

@@ -62,7 +62,14 @@ def upgrade(database: str | URL | Connection, revision: str = "effectfence@head"
 
 
 def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_certificates: bool = False) -> None:
-    """Take a database back; to base it refuses while certificates exist, unless told to drop them."""
+    """Take a database back.
+
+    Args:
+        database: A URL, or a connection in whose transaction the migration runs; the caller commits it then.
+        revision: An alembic revision.
+        drop_certificates: To base also while certificates or undecided effects exist; otherwise the database refuses, because
+            an effect that is forgotten is admitted, and run, again.
+    """
     _run(database, partial(command.downgrade, revision=revision), drop_certificates=drop_certificates)
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from effectfence_pg.audit.reading import Reader, one, rows, schema_version
+from effectfence_pg.audit.reading import Reader, one, require_seen, rows, schema_version
 from effectfence_pg.errors import SchemaVersionError
 from effectfence_pg.sql import audit
 from effectfence_pg.sql.tables import SCHEMA_VERSION
@@ -59,6 +59,7 @@ def diagnose(reader: Reader) -> Iterator[Finding]:
 
 
 def _record(reader: Reader) -> Iterator[Finding]:
+    require_seen(reader)
     yield from _grants(reader)
     yield _leases(reader)
     yield _hot_domains(reader)

@@ -41,3 +41,12 @@ class UnknownCertificate(FenceError):
 
     template: ClassVar[str] = "{name!r} is neither a certificate nor a committed intent of namespace {namespace!r}"
     advice: ClassVar[str] = "Check the name and the namespace; `intents show` tells where an intent stands."
+
+
+class UnknownNamespace(FenceError):
+    """Nothing is on record of this namespace: neither a certificate nor an intent."""
+
+    namespace: str
+
+    template: ClassVar[str] = "nothing is on record of namespace {namespace!r}: neither a certificate nor an intent"
+    advice: ClassVar[str] = "Check the namespace's spelling, and the database: nothing was verified."

@@ -179,8 +179,8 @@ class Earlier:
         self._entries = entries(file)
         self._namespace, self._since = namespace, since
         self._missing, self._changed = _Listed(), _Listed()
-        self._compared = 0
-        self._digest = _Counting()
+        self._seen = False
+        self._compared = _Counting()
         self._next = self._step()
 
     def meet(self, row: Row) -> None:
@@ -195,13 +195,16 @@ class Earlier:
             self._next = self._step()
 
     def close(self) -> dict[str, Any]:
-        """What was compared, what the database does not have any more, and what it says otherwise beside the bytes."""
+        """What was compared, what the database does not have any more, and what it says otherwise beside the bytes.
+
+        The digest is that of an export of the same namespace and time. `lacks_namespace`: the ledger has nothing at all of it.
+        """
         while self._next is not None:
             self._missing.add(self._next)
             self._next = self._step()
         return {
-            "certificates": self._compared,
-            "digest": self._digest.total().digest,
+            **vars(self._compared.total()),
+            "lacks_namespace": self._namespace is not None and not self._seen,
             "missing_count": self._missing.count,
             "missing": self._missing.named,
             "changed_count": self._changed.count,
@@ -210,11 +213,11 @@ class Earlier:
 
     def _step(self) -> Entry | None:
         for entry in self._entries:
-            self._compared += 1
-            self._digest.add(entry.namespace, entry.hash)
             if self._namespace not in {None, entry.namespace}:
                 continue
+            self._seen = True
             if self._since is None or entry.minted_at >= self._since:
+                self._compared.add(entry.namespace, entry.hash)
                 return entry
         return None
 

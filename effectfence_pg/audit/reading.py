@@ -10,11 +10,11 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from effectfence_pg.errors import DatabaseUnavailable
+from effectfence_pg.errors import DatabaseUnavailable, PermissionDenied
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.audit import QUIET
 from effectfence_pg.sqlstates import one_line, translate
-from effectfence_pg.versions import require_version
+from effectfence_pg.versions import HIDDEN, UNNAMED, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -32,7 +32,12 @@ _VERSION = "SELECT version_num FROM effectfence.alembic_version"
 
 @contextlib.contextmanager
 def reading(
-    url: str | URL, *, writes: bool = False, any_version: bool = False, application_name: str = "effectfence-audit"
+    url: str | URL,
+    *,
+    writes: bool = False,
+    any_version: bool = False,
+    by_views: bool = False,
+    application_name: str = "effectfence-audit",
 ) -> Generator[Reader]:
     """A connection to a database of this library's version.
 
@@ -40,6 +45,7 @@ def reading(
         url: Which database.
         writes: Whether something is stored; otherwise the server refuses to.
         any_version: Also when the schema is another one, or none: for who asks `schema_version` and looks no further.
+        by_views: No table is read: of views everything is seen by whoever may read them, whatever row security hides.
         application_name: How the connection names itself.
 
     Raises:
@@ -62,6 +68,8 @@ def reading(
             connection.read_only = not writes
             if not any_version:
                 require_version(schema_version(connection))
+                if not by_views:
+                    require_seen(connection)
             yield connection
             connection.commit()
         except psycopg.Error as error:
@@ -73,6 +81,16 @@ def schema_version(reader: Reader) -> str | None:
     known = reader.execute("SELECT to_regclass('effectfence.alembic_version') IS NOT NULL AS known").fetchone()
     found = reader.execute(_VERSION).fetchone() if known and known["known"] else None
     return None if found is None else str(found["version_num"])
+
+
+def require_seen(reader: Reader) -> None:
+    """Refuse to read tables of which row security shows nothing: "nothing is on record" would be a false answer.
+
+    Raises:
+        PermissionDenied: It is on for this role, and no namespace is named.
+    """
+    if one(reader, HIDDEN)["hidden"]:
+        raise PermissionDenied(reason=UNNAMED)
 
 
 def rows(reader: Reader, query: str, parameters: Mapping[str, Any] | None = None, *, quiet: bool = False) -> list[Row]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
+from effectfence_pg.audit.errors import UnknownNamespace
 from effectfence_pg.audit.reading import Reader, Row, one, rows, streamed
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.sql import audit
@@ -60,7 +61,9 @@ class Findings:
     @property
     def holds(self) -> bool:
         """Whether nothing at all was found."""
-        differs = self.against["missing_count"] + self.against["changed_count"] if self.against else 0
+        # A comparison with a ledger that has nothing of the namespace proves nothing.
+        against = self.against
+        differs = against and (against["missing_count"] or against["changed_count"] or against["lacks_namespace"])
         return not self.mismatch_count and not self.missing and not differs
 
     def note(self, namespace: str, hash_: str, intent: str | None, checks: list[str]) -> None:
@@ -107,6 +110,9 @@ def verify(
         since: Only what was minted from then on.
         against: An earlier export to compare with.
         progress: Told how many of how many were read.
+
+    Raises:
+        UnknownNamespace: Nothing was ever admitted under that name.
     """
     findings, within = Findings(), {"namespace": namespace, "since": since, "limit": LISTED}
     _in_sql(reader, findings, within)
@@ -114,7 +120,16 @@ def verify(
     findings.missing = rows(reader, audit.MISSING, within)
     if against is not None:
         findings.against = against.close()
+    compared = findings.against["certificates"] if findings.against else 0
+    if namespace is not None and not findings.certificates and not compared:
+        _require_used(reader, namespace)
     return findings
+
+
+def _require_used(reader: Reader, namespace: str) -> None:
+    """With `since`, and before a first commit, a namespace may have nothing to verify; of a misspelt one there is no intent."""
+    if not rows(reader, audit.USED, {"namespace": namespace}, quiet=True)[0]["used"]:
+        raise UnknownNamespace(namespace=namespace)
 
 
 def _in_sql(reader: Reader, findings: Findings, within: Mapping[str, Any]) -> None:

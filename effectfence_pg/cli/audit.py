@@ -53,7 +53,7 @@ def lineage(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a certificate rests on: every effect that its decision observed, and theirs in turn."""
-    with reporting(as_json), reader_of(database_url) as reader:
+    with reporting(as_json), reader_of(database_url, by_views=True) as reader:
         graph = walking.lineage(reader, namespace, name, dependents=dependents, depth=depth)
         picture = FORMATS[format_](graph)
         if out is None:
@@ -74,9 +74,12 @@ def verify(
     database_url: DatabaseUrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Recompute every certificate, in SQL and in Python. Exit status 1, with a list, when one does not hold."""
+    """Recompute every certificate, in SQL and in Python.
+
+    Exit status 1, with a list, when one does not hold, and when the database or the earlier export has nothing of a namespace.
+    """
     with reporting(as_json), contextlib.ExitStack() as exits:
-        reader = exits.enter_context(reader_of(database_url))
+        reader = exits.enter_context(reader_of(database_url, by_views=True))
         earlier = None
         if against is not None:
             earlier = ledger.Earlier(
@@ -108,6 +111,8 @@ def _verified(found: dict[str, Any]) -> str:
             f"  {row['namespace']} {row['intent']} {row['hash']}: what it observed, or what stands beside it, was changed"
             for row in earlier["changed"][:LINES_SHOWN]
         ]
+        if earlier["lacks_namespace"]:
+            lines.append("  the earlier export has nothing of this namespace: nothing was compared")
     if found["holds"]:
         lines.append(
             "all of it holds" if found["certificates"] else "there was nothing to verify: no certificate was found"
@@ -136,7 +141,7 @@ def export(
     if as_json and out is None:
         raise typer.BadParameter("--json goes with --out: stdout holds one or the other")
     with reporting(as_json), contextlib.ExitStack() as exits:
-        reader = exits.enter_context(reader_of(database_url))
+        reader = exits.enter_context(reader_of(database_url, by_views=True))
         show = exits.enter_context(_shown("certificates written"))
         file = sys.stdout if out is None else exits.enter_context(_opened(out, "out", "w"))
         total = ledger.export(

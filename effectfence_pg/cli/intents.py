@@ -106,7 +106,7 @@ def unresolved(
     as_json: JsonOption = False,
 ) -> None:
     """List what was dispatched and is not decided, the oldest first: who holds it, and what it blocks."""
-    with reporting(as_json), reader_of(database_url) as reader:
+    with reporting(as_json), reader_of(database_url, by_views=True) as reader:
         parameters = {"namespace": namespace, "limit": limit}
         found = rows(reader, audit.UNRESOLVED, parameters, quiet=True)
         count = one(reader, audit.UNRESOLVED_COUNT, parameters)["count"] if len(found) == limit else len(found)

@@ -13,10 +13,11 @@ from effectfence_pg.calls import Calls
 from effectfence_pg.cli.databases import usable_database
 from effectfence_pg.cli.options import AnyNamespaceOption, NamespaceOption, reader_of
 from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, counted, progress, reporting
-from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.errors import AttemptMismatch, InvalidRequest, NotReconcilable
 from effectfence_pg.fence import Fence
+from effectfence_pg.protocol.states import UNSETTLED
 from effectfence_pg.sql import audit
-from effectfence_pg.values import Basis, FenceConfig, Outcome, key_of, read_json
+from effectfence_pg.values import Basis, EffectStatus, FenceConfig, Outcome, key_of, read_json
 
 _CONFIG = FenceConfig(pool_size=1, max_overflow=0, application_name="effectfence-operator")
 
@@ -59,6 +60,7 @@ def reconcile(
         Calls(namespace, _CONFIG).reconcile(intent, **judgement)
         with usable_database(database_url, make=False) as url, Fence(url, namespace=namespace, config=_CONFIG) as fence:
             status = fence.status(intent)
+            _require_open(status, judgement)
             with reading(url) as reader:
                 parameters = {"namespace": namespace, "intent_key": key_of(intent), "attempt": attempt}
                 blocked = [row["intent"] for row in rows(reader, audit.BLOCKED, parameters, quiet=True)]
@@ -82,6 +84,20 @@ def reconcile(
         }
         sealed = f", certificate {facts['certificate']}" if facts["certificate"] else ""
         answer(as_json, facts, f"{intent} attempt {after.attempt} is {after.state}{sealed}")
+
+
+def _require_open(status: EffectStatus, judgement: dict[str, Any]) -> None:
+    """Nobody is shown what a judgement unblocks, or asked, that the fence refuses whatever is answered.
+
+    Raises:
+        AttemptMismatch, NotReconcilable: As the verb does.
+    """
+    if status.attempt != judgement["attempt"]:
+        raise AttemptMismatch(intent=status.intent, given=judgement["attempt"], current=status.attempt)
+    if status.state not in UNSETTLED:
+        raise NotReconcilable(
+            intent=status.intent, attempt=status.attempt, state=status.state, outcome=judgement["outcome"]
+        )
 
 
 def _one_outcome(outcomes: dict[str, bool], attempt: int | None, evidence: str | None) -> str:

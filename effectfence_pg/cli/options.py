@@ -37,11 +37,13 @@ def instant(given: datetime | None) -> datetime | None:
 
 
 @contextlib.contextmanager
-def reader_of(database_url: str | None, *, writes: bool = False, any_version: bool = False) -> Generator[Reader]:
+def reader_of(
+    database_url: str | None, *, writes: bool = False, any_version: bool = False, by_views: bool = False
+) -> Generator[Reader]:
     """A connection to the database that was given, else to that of a private server that is there already."""
     with (
         usable_database(database_url, make=False) as url,
-        reading(url, writes=writes, any_version=any_version) as reader,
+        reading(url, writes=writes, any_version=any_version, by_views=by_views) as reader,
     ):
         yield reader
 

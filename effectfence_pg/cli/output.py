@@ -21,6 +21,7 @@ from effectfence_pg.errors import (
     DatabaseUnavailable,
     FenceError,
     InvalidRequest,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
 )
@@ -37,6 +38,7 @@ DATABASE_ERRORS = (
     DatabaseEncodingError,
     DatabaseUnavailable,
     EmbeddedUnavailable,
+    PermissionDenied,
     RetriesExhausted,
     SchemaVersionError,
 )
@@ -45,6 +47,11 @@ USAGE_ERRORS = (InvalidDatabaseUrl, InvalidRequest, NoDatabase)
 # What the errors advise is for whoever is about to run an effect, and who types a command is not.
 ADVICE: dict[type[FenceError], str] = {
     DatabaseUnavailable: "Check that the server runs, and host, port, database, role and password in the URL.",
+    PermissionDenied: (
+        "Use a role that may: effectfence_auditor for lineage, verify, export and unresolved, effectfence_operator for what "
+        "looks further or decides, effectfence_app to run effects; under row security that one names its tenant in the URL, "
+        "with ?options=-c%20effectfence.namespace%3DNAME."
+    ),
     InvalidRequest: "Correct it and run the command again; nothing was changed.",
 }
 

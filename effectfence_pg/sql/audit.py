@@ -27,6 +27,11 @@ MISSING: Final = """
 SELECT namespace, intent, attempt FROM effectfence.missing_certificates
 WHERE (%(namespace)s::text IS NULL OR namespace = %(namespace)s) ORDER BY 1, 2 LIMIT %(limit)s"""
 
+USED: Final = """
+SELECT EXISTS (SELECT FROM effectfence.certificate_ledger WHERE namespace = %(namespace)s)
+  OR EXISTS (SELECT FROM effectfence.domain_history WHERE namespace = %(namespace)s) AS used"""
+"""Whether anything was ever admitted under a name."""
+
 LEDGER: Final = f"""
 SELECT namespace, hash, body, minted_at, attempt, reconciled_over, intent, effect_parent, domain, seq, tool, args, result,
        vector_clock, read_set, agent, identity_fields, args_digest, identity_digest, parent

@@ -12,9 +12,12 @@ try:
 except ModuleNotFoundError as error:
     msg = "OpenTelemetry needs an extra: pip install 'effectfence-pg[otel]'"
     raise ModuleNotFoundError(msg, name=error.name) from error
-from sqlalchemy import text
+from sqlalchemy import exc, text
 
 from effectfence_pg import telemetry
+from effectfence_pg.errors import FenceError
+from effectfence_pg.protocol.states import SETTLED_FOR_GOOD, State
+from effectfence_pg.sqlstates import first_line, translate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -33,6 +36,9 @@ SELECT state, count(*) AS count,
          FILTER (WHERE lease_live) AS lease_age_seconds
 FROM effectfence.unresolved WHERE CAST(:namespace AS text) IS NULL OR namespace = :namespace GROUP BY state""")
 """What is unresolved, by state, and how long the most silent holder of a live lease has not been heard of."""
+
+
+UNDECIDED: Final = tuple(state for state in State if state not in SETTLED_FOR_GOOD)
 
 
 class Instrumentation:
@@ -96,24 +102,56 @@ def instrumented(
         yield
 
 
+class _Reader:
+    """What is open, or nothing while the database does not say: the first failure is a warning, and the next ones silent."""
+
+    def __init__(self, engine: Engine, namespace: str | None) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._warned = False
+
+    def read(self) -> list[Any] | None:
+        try:
+            with self._engine.connect() as connection:
+                found = list(connection.execute(OPEN_WORK, {"namespace": self._namespace}))
+        except exc.SQLAlchemyError as error:
+            if not self._warned:
+                self._warned = True
+                known = translate(error)
+                reason = f"{known}. {known.advice}" if isinstance(known, FenceError) else first_line(error)
+                facts = {"namespace": self._namespace, "reason": reason}
+                event = "effectfence.watch_failed"
+                telemetry.LOGGER.warning("%s %s", event, reason, extra={"event": event, "facts": facts})
+            return None
+        self._warned = False
+        return found
+
+
 def watch(engine: Engine, *, namespace: str | None = None, meter_provider: MeterProvider | None = None) -> None:
     """Report open work whenever metrics are collected: one query, which asks for the rights of `effectfence_auditor`.
+
+    Every undecided state is reported, with 0 where there is nothing. While the query fails nothing is: one warning says why.
 
     Args:
         engine: The database.
         namespace: The tenant; all of them when not given.
         meter_provider: Where it goes; the global one when not given.
     """
+    reader = _Reader(engine, namespace)
 
-    def read(_options: CallbackOptions) -> list[Any]:
-        with engine.connect() as connection:
-            return list(connection.execute(OPEN_WORK, {"namespace": namespace}))
+    def unresolved(_options: CallbackOptions) -> Iterable[Observation]:
+        found = reader.read()
+        if found is None:
+            return []
+        # Of every state, also where there is nothing: an alert that was raised is cleared by a 0, not by silence.
+        counts = dict.fromkeys(UNDECIDED, 0) | {row.state: row.count for row in found}
+        return [Observation(count, {"effectfence.state": str(state)}) for state, count in counts.items()]
 
-    def unresolved(options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(row.count, {"effectfence.state": row.state}) for row in read(options)]
-
-    def lease_age(options: CallbackOptions) -> Iterable[Observation]:
-        ages = [float(row.lease_age_seconds) for row in read(options) if row.lease_age_seconds is not None]
+    def lease_age(_options: CallbackOptions) -> Iterable[Observation]:
+        found = reader.read()
+        if found is None:
+            return []
+        ages = [float(row.lease_age_seconds) for row in found if row.lease_age_seconds is not None]
         return [Observation(max(ages, default=0.0))]
 
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)

@@ -15,11 +15,24 @@ down_revision = None
 branch_labels = ("effectfence",)
 depends_on = None
 
-REFUSE_WHILE_CERTIFICATES = """
+REFUSE_WHILE_ANYTHING_COUNTS = """
 DO $$
+DECLARE
+  certified bigint;
+  undecided bigint;
 BEGIN
-  IF EXISTS (SELECT FROM effectfence.certificates) THEN
-    RAISE EXCEPTION 'certificates exist: export them, then downgrade with -x drop-certificates=yes';
+  -- Whoever is just admitting is waited for, and counted.
+  LOCK TABLE effectfence.effects, effectfence.certificates IN ACCESS EXCLUSIVE MODE;
+  SELECT count(*) INTO certified FROM effectfence.certificates;
+  -- Without its row an effect whose outcome is open would be admitted anew, and run again.
+  SELECT count(*) INTO undecided FROM effectfence.effects WHERE state IN ('in_flight', 'executed', 'failed', 'aborted');
+  IF certified > 0 THEN
+    RAISE EXCEPTION 'certificates exist: export them, then downgrade with -x drop-certificates=yes (certificates: %, '
+      'undecided effects: %)', certified, undecided;
+  END IF;
+  IF undecided > 0 THEN
+    RAISE EXCEPTION 'effects are undecided, and would run again: reconcile what effectfence-pg unresolved lists, or drop '
+      'them with -x drop-certificates=yes (undecided effects: %)', undecided;
   END IF;
 END
 $$
@@ -671,7 +684,7 @@ def downgrade() -> None:
     allowed = allowed or bool(context.config.attributes.get("drop_certificates"))
     if not allowed:
         # In SQL, so that a printed downgrade refuses as well.
-        op.execute(REFUSE_WHILE_CERTIFICATES)
+        op.execute(REFUSE_WHILE_ANYTHING_COUNTS)
     for view in ("certificate_audit", "unresolved"):
         op.execute(f"DROP VIEW effectfence.{view}")
     for table in ("transitions", "certificates", "edges", "effects", "branches", "intents", "domains"):

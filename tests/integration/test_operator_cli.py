@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner, Result
 
-from effectfence_pg import ClosureAborted
+from effectfence_pg import AttemptMismatch, ClosureAborted, NotReconcilable
 from effectfence_pg.cli.app import app
 from effectfence_pg.cli.audit import _rates
 from effectfence_pg.rendering import FORMATS
@@ -139,7 +139,7 @@ def test_verify_holds_and_is_no_when_something_was_touched(migrated_database: st
     text = run(world, "verify")
     assert text.exit_code == NO
     assert "NOT hold" in text.stdout
-    assert facts(world, "verify", "-n", "other")["certificates"] == 0
+    assert facts(world, "verify", "-n", "other", status=NO)["error"]["code"] == "unknown_namespace"
     assert facts(world, "verify", "--since", "2999-01-01")["certificates"] == 0
 
 
@@ -239,6 +239,27 @@ def test_reconcile_of_another_attempt_is_refused(world: World) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "attempt_mismatch"
 
 
+@pytest.mark.parametrize("state", ["committed", "executed", "released", "superseded"])
+def test_reconcile_of_what_cannot_be_judged_shows_and_asks_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    world.put(state)
+    before = world.rows()
+    monkeypatch.setattr("effectfence_pg.cli.operate.on_a_terminal", lambda: True)
+    chosen = ("--attempt", "1", "--did-not-happen", "--basis", "holder-dead")
+    done = reconcile(world, "charge:1", *chosen, stdin="y\n")
+    assert done.exit_code == NO
+    assert "unblocks" not in done.stderr
+    assert "Record it?" not in done.stderr
+    said = json.loads(reconcile(world, "charge:1", *chosen, "--json").stdout)["error"]
+    with pytest.raises((NotReconcilable, AttemptMismatch)) as refused:
+        world.fence.reconcile(
+            "charge:1", attempt=1, outcome="did_not_happen", basis="holder_dead", evidence="log", operator="o"
+        )
+    assert (said["code"], said["facts"]) == (refused.value.code, refused.value.as_dict()["facts"])
+    assert world.rows() == before
+
+
 @pytest.mark.parametrize(("answered", "state", "status"), [("n\n", "failed", NO), ("y\n", "released", DONE)])
 def test_reconcile_asks_on_a_terminal(
     world: World, monkeypatch: pytest.MonkeyPatch, answered: str, state: str, status: int
@@ -322,7 +343,7 @@ def test_an_auditor_verifies_exports_and_walks_with_views_alone(shop: World, tmp
     assert facts(url, "unresolved")["count"] > 0
     assert len(facts(url, "lineage", "charge", "-n", "shop")["nodes"]) == 3
     assert facts(url, "export", "--out", str(tmp_path / "x"))["certificates"] == 4
-    refused = facts(url, "sweep", "-n", "shop", status=NO)
+    refused = facts(url, "sweep", "-n", "shop", status=DATABASE)
     assert refused["error"]["code"] == "permission_denied"
 
 

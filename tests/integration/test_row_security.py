@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -69,13 +70,65 @@ def test_a_fence_that_names_one_tenant_and_asks_for_another_is_refused(app: sa.E
     assert World(isolated, "b").rows() == before
 
 
-def test_without_a_name_nothing_is_seen_and_nothing_written(app: sa.Engine, isolated: sa.Engine) -> None:
+READS: list[Callable[[Any], Any]] = [
+    lambda fence: fence.status("charge:1"),
+    lambda fence: fence.current("of:charge:1"),
+    lambda fence: fence.observe("of:charge:1"),
+    lambda fence: fence.prepare({"intent": "other", "domain": "d", "tool": "t", "agent": "x"}),
+    lambda fence: fence.sweep(),
+]
+
+
+@pytest.mark.parametrize("number", range(len(READS)))
+def test_without_a_name_a_fence_refuses_to_answer_instead_of_seeing_nothing(
+    app: sa.Engine, isolated: sa.Engine, number: int
+) -> None:
     World(app, "a", SECURED).commit()
-    unnamed = World(app, "a")
-    with pytest.raises(PermissionDenied):
-        unnamed.admit("other")
-    assert unnamed.fence.current("of:charge:1") == 0
+
+    async def asked() -> None:
+        async with AsyncFence(url_as(isolated, "effectfence_app"), namespace="a") as fence:
+            await READS[number](fence)
+
+    for ask in (lambda: READS[number](World(app, "a").fence), lambda: asyncio.run(asked())):
+        with pytest.raises(PermissionDenied, match="no namespace is named") as refused:
+            ask()
+        assert "row_security" in refused.value.advice
     assert one(isolated, "SELECT count(*) FROM effectfence.intents") == 1
+
+
+def test_without_a_name_nothing_is_seen_and_nothing_written_in_the_callers_transaction(
+    app: sa.Engine, isolated: sa.Engine
+) -> None:
+    World(app, "a", SECURED).commit()
+    with app.connect().execution_options(isolation_level="SERIALIZABLE") as connection, connection.begin():
+        repository = FenceRepository(connection, namespace="a")
+        assert repository.current("of:charge:1") == 0
+        with pytest.raises(PermissionDenied):
+            repository.prepare({"intent": "other", "domain": "d", "tool": "t", "agent": "x"})
+    assert one(isolated, "SELECT count(*) FROM effectfence.intents") == 1
+
+
+def test_a_fence_that_names_its_tenant_a_member_of_the_operators_and_the_owner_are_not_refused(
+    isolated: sa.Engine,
+) -> None:
+    with Fence(url_as(isolated, "effectfence_app"), namespace="a", config=SECURED) as fence:
+        assert fence.current("d") == 0
+    for url in (url_as(isolated, "effectfence_operator"), isolated.url):
+        with Fence(url, namespace="a") as fence:
+            assert fence.current("d") == 0
+
+
+def test_a_role_without_any_right_is_told_so_by_the_first_call(isolated: sa.Engine) -> None:
+    url = url_as(isolated, "pg_monitor")
+
+    async def asked() -> None:
+        async with AsyncFence(url, namespace="a") as fence:
+            await fence.current("d")
+
+    with Fence(url, namespace="a") as fence:
+        for ask in (lambda: fence.current("d"), lambda: asyncio.run(asked())):
+            with pytest.raises(PermissionDenied, match="permission denied"):
+                ask()
 
 
 def test_the_name_ends_with_the_transaction_and_is_not_left_on_the_connection(app: sa.Engine) -> None:

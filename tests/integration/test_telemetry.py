@@ -25,6 +25,8 @@ from effectfence_pg import (
     telemetry,
 )
 from effectfence_pg.telemetry.otel import instrumented, watch
+from tests.support.roles import url_as
+from tests.support.rows import change
 from tests.support.world import World
 
 SECRET = "4242-4242-4242-4242"
@@ -208,9 +210,47 @@ def test_open_work_is_read_when_metrics_are_collected(world: World) -> None:
     world.put("failed", "failed too")
     points = metrics_of(reader)
     assert points["effectfence.unresolved"] == {
+        (("effectfence.state", "aborted"),): 0,
         (("effectfence.state", "executed"),): 1,
         (("effectfence.state", "failed"),): 2,
         (("effectfence.state", "in_flight"),): 1,
     }
     assert 0 < points["effectfence.lease.age"][()] < 60
+    meters.shutdown()
+
+
+def test_what_is_decided_is_reported_as_none_so_that_an_alert_clears(world: World) -> None:
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    watch(world.engine, namespace=world.namespace, meter_provider=meters)
+    failed = (("effectfence.state", "failed"),)
+    undecided = {"in_flight", "executed", "failed", "aborted"}
+    none = {(("effectfence.state", state),): 0 for state in undecided}
+    assert metrics_of(reader)["effectfence.unresolved"] == none
+    world.put("failed")
+    assert metrics_of(reader)["effectfence.unresolved"] == none | {failed: 1}
+    world.fence.clear("charge:1", attempt=1, basis="holder_dead", evidence=1, operator="o")
+    assert metrics_of(reader)["effectfence.unresolved"] == none
+    meters.shutdown()
+
+
+def test_open_work_that_may_not_be_read_is_one_warning_and_not_a_number(
+    migrated_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    app = sa.create_engine(url_as(engine, "effectfence_app"), poolclass=sa.NullPool)
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    watch(app, meter_provider=meters)
+    for _ in range(3):
+        assert "effectfence.unresolved" not in metrics_of(reader)
+    [record] = caplog.records
+    assert (record.levelno, record.event, record.exc_info) == (logging.WARNING, "effectfence.watch_failed", None)
+    assert "permission denied" in record.facts["reason"]
+    assert "effectfence_auditor" in record.getMessage()
+    change(engine, "GRANT SELECT ON effectfence.unresolved TO effectfence_app")
+    assert len(metrics_of(reader)["effectfence.unresolved"]) == 4
+    change(engine, "REVOKE SELECT ON effectfence.unresolved FROM effectfence_app")
+    assert "effectfence.unresolved" not in metrics_of(reader)
+    assert len(caplog.records) == 2, "it failed anew after it had worked"
     meters.shutdown()

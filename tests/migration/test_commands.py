@@ -119,6 +119,42 @@ def test_the_library_refuses_and_overrides_in_the_same_way(migrated_database: st
     assert World(engine, "tenant").commit().seq == 1
 
 
+@pytest.mark.parametrize("state", ["in_flight", "executed", "failed", "aborted"])
+def test_a_downgrade_refuses_while_an_effect_is_undecided_because_it_would_run_again(
+    migrated_database: str, state: str
+) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    world = World(engine, "tenant")
+    world.put(state)
+    world.put(state, "another")
+    [(code, said)] = alembic("downgrade", "base", url=migrated_database)
+    assert code != 0
+    assert "undecided effects: 2" in failed(said)
+    assert "effectfence-pg unresolved" in failed(said)
+    assert "drop-certificates=yes" in failed(said)
+    with pytest.raises(sa.exc.DBAPIError, match="undecided effects: 2"):
+        migrate.downgrade(migrated_database)
+    assert world.state() == state
+    world.commit("certified")
+    with pytest.raises(sa.exc.DBAPIError, match="certificates: 1, undecided effects: 2"):
+        migrate.downgrade(migrated_database)
+    [(code, said)] = alembic("-x", "drop-certificates=yes", "downgrade", "base", url=migrated_database)
+    assert code == 0, said
+
+
+def test_a_downgrade_lets_go_of_what_is_decided_and_never_happened(migrated_database: str) -> None:
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    world = World(engine, "tenant")
+    world.put("released")
+    world.put("superseded", "taken over")
+    world.fence.abort(world.ticket("taken over"), "no")
+    world.fence.clear("taken over", attempt=2, basis="holder_dead", evidence=1, operator="o")
+    assert world.state("taken over") == "released"
+    migrate.downgrade(migrated_database)
+    with engine.connect() as connection:
+        assert versions.current(connection) is None
+
+
 def test_ten_upgrades_at_once_from_empty_leave_one_schema(fresh_database: str, migrated_database: str) -> None:
     assert [code for code, _ in alembic("upgrade", "head", url=fresh_database, processes=10)] == [0] * 10
     engines = [sa.create_engine(url, poolclass=sa.NullPool) for url in (fresh_database, migrated_database)]
