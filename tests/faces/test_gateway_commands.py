@@ -108,8 +108,15 @@ def test_without_the_extra_one_line_says_what_to_install(arguments: list[str], e
     _says_what_to_install(arguments, extra, "mcp", "mcp_types")
 
 
-@pytest.mark.parametrize("arguments", [["gateway", "--", "true"], ["demo"], ["probe", "--tool", "t", "--", "true"]])
-@pytest.mark.parametrize("module", ["httpx2"])
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["gateway", "--", "true"], "httpx2"),
+        (["gateway", "--", "true"], "jsonschema"),
+        (["demo"], "httpx2"),
+        (["probe", "--tool", "t", "--", "true"], "httpx2"),
+    ],
+)
 def test_with_the_extra_of_another_face_that_line_is_the_same(arguments: list[str], module: str) -> None:
     _says_what_to_install(arguments, "gateway", module)
 
