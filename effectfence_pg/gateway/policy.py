@@ -126,6 +126,7 @@ class Policy(BaseModel):
         namespace: The tenant: fixed, or a format over `client.name`, `client.version`, `meta.KEY` and `header.NAME`.
         agent: Who acts, likewise.
         client_keys: Keys of `_meta` under which a client may name the action itself.
+        row_security: Name the tenant to the server in every transaction, for row security by namespace.
         drain_seconds: How long calls in flight may go on when the client is gone.
         defaults: Settings for all tools.
         tool: The rules, in order.
@@ -137,6 +138,7 @@ class Policy(BaseModel):
     namespace: Tenant = "default"
     agent: OfClient = "{client.name}"
     client_keys: tuple[Name, ...] = CLIENT_KEYS
+    row_security: Annotated[bool, Field(strict=True)] = False
     drain_seconds: Annotated[float, Field(strict=True, ge=0, le=3600)] = 30.0
     defaults: Defaults = Defaults()
     tool: tuple[Rule, ...] = ()
