@@ -72,14 +72,16 @@ def bearer_token(file: Path | None) -> str:
         InvalidRequest: There is none, or it is too short to be a secret.
     """
     field = TOKEN_VARIABLE if file is None else "token-file"
+    instead = "; --token-file names a file with one" if file is None else ""
     try:
         token = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(field=field, reason=f"cannot be read: {error}") from error
     if not token:
-        raise InvalidRequest(field=field, reason="is empty: serving HTTP needs a bearer token")
+        raise InvalidRequest(field=field, reason=f"is empty: serving HTTP needs a bearer token{instead}")
     if len(token.encode()) < MIN_TOKEN_BYTES or not token.isascii() or " " in token:
-        raise InvalidRequest(field=field, reason=f"is no token of at least {MIN_TOKEN_BYTES} ASCII characters")
+        reason = f"is no token of at least {MIN_TOKEN_BYTES} ASCII characters{instead}"
+        raise InvalidRequest(field=field, reason=reason)
     return token
 
 

@@ -13,7 +13,7 @@ from effectfence_pg.cli.output import EXIT_USAGE
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-MODULES = ("mcp", "mcp_types", "starlette", "uvicorn", "anyio")
+MODULES = ("mcp", "mcp_types", "starlette", "uvicorn", "anyio", "httpx2", "jsonschema", "referencing")
 
 
 @contextlib.contextmanager

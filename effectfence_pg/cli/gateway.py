@@ -58,6 +58,8 @@ def gateway(
     """Put the fence in front of an MCP server: `effectfence-pg gateway -- npx some-server`.
 
     Every call of a tool that is not marked read-only runs once, whoever repeats it, through however many gateways.
+
+    An upstream at --url gets what the variable EFFECTFENCE_UPSTREAM_AUTHORIZATION holds as its Authorization header.
     """
     if context.invoked_subcommand is not None:
         return

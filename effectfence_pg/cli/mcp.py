@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from effectfence_pg.cli.extras import needs
+from effectfence_pg.cli.options import NamespaceOption  # noqa: TC001 (typer reads it at run time)
 from effectfence_pg.cli.output import EXIT_USAGE, DatabaseUrlOption, reporting
 from effectfence_pg.cli.storm import usable_database
 from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.values import FenceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from effectfence_pg.async_fence import AsyncFence
 
-NamespaceOption = Annotated[str, typer.Option(help="The tenant.")]
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -44,6 +45,9 @@ def mcp(
     operator: Annotated[
         bool, typer.Option("--operator", help="Serve fence_reconcile too: for people, not for agents.")
     ] = False,
+    row_security: Annotated[
+        bool, typer.Option("--row-security", help="Name the tenant to the server, for row security by namespace.")
+    ] = False,
     database_url: DatabaseUrlOption = None,
 ) -> None:
     """Serve the fence's tools to an agent: fence_prepare, fence_commit, fence_abort and their kin."""
@@ -62,13 +66,15 @@ def mcp(
                 await serving.serve_http(server, address, token)
 
         with usable_database(database_url) as url:
-            asyncio.run(_fenced(url, namespace, serve))
+            asyncio.run(_fenced(url, namespace, FenceConfig(row_security=row_security), serve))
 
 
-async def _fenced(url: str, namespace: str, serve: Callable[[AsyncFence], Coroutine[None, None, None]]) -> None:
+async def _fenced(
+    url: str, namespace: str, config: FenceConfig, serve: Callable[[AsyncFence], Coroutine[None, None, None]]
+) -> None:
     from effectfence_pg.async_fence import AsyncFence  # noqa: PLC0415  slow to import, and only this needs it
 
-    async with AsyncFence(url, namespace=namespace) as fence:
+    async with AsyncFence(url, namespace=namespace, config=config) as fence:
         # A database that cannot be used is said before anybody is served.
         await fence.current("nothing")
         await serve(fence)

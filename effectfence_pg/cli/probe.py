@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -15,7 +16,12 @@ from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.canonical import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from effectfence_pg.errors import FenceError
     from effectfence_pg.gateway.probe import Found
+
+EXIT_UNANSWERED = 3
 
 
 def probe(
@@ -39,18 +45,34 @@ def probe(
     """Fire identical calls at one tool of an MCP server at once, and say what the answers prove. The calls are real.
 
     Answers that give different ids and say the same otherwise prove that it ran more than once: exit status 1. Other answers,
-    equal or different, and errors prove nothing: exit status 0.
+    equal or different, prove nothing: exit status 0. Exit status 3: the server cannot be reached, or no call was answered.
+
+    A server at --url gets what the variable EFFECTFENCE_UPSTREAM_AUTHORIZATION holds as its Authorization header.
     """
     with needs("gateway"):
-        from effectfence_pg.gateway.probe import DOUBLE  # noqa: PLC0415  the extra may be missing
+        from effectfence_pg.gateway.errors import UpstreamUnavailable  # noqa: PLC0415  the extra may be missing
+        from effectfence_pg.gateway.probe import DOUBLE  # noqa: PLC0415
         from effectfence_pg.gateway.probe import probe as fire  # noqa: PLC0415
-    with reporting(as_json), usage():
+    with _unreached(UpstreamUnavailable), reporting(as_json), usage():
         if identifier is not None and not identifier.strip():
             raise InvalidRequest(field="id", reason="is empty")
         found = asyncio.run(fire(transport_of(command, url), tool, _object(args), calls, identifier))
     answer(as_json, found.facts(), _told(found))
     if found.verdict == DOUBLE:
         raise typer.Exit(EXIT_NO)
+    if not found.answered:
+        raise typer.Exit(EXIT_UNANSWERED)
+
+
+@contextlib.contextmanager
+def _unreached(kind: type[FenceError]) -> Generator[None]:
+    """What was reported as this ends the command with a status of its own: it is no answer."""
+    try:
+        yield
+    except typer.Exit as ended:
+        if isinstance(ended.__cause__, kind):
+            raise typer.Exit(EXIT_UNANSWERED) from ended.__cause__
+        raise
 
 
 def _told(found: Found) -> str:

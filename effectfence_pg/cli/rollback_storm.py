@@ -12,10 +12,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import text
 
+from effectfence_pg.cli.cleanup import clean_up
 from effectfence_pg.cli.databases import usable_database
 from effectfence_pg.cli.output import EXIT_NO, DatabaseUrlOption, JsonOption, answer, counted, progress, reporting
 from effectfence_pg.cli.rollback_storm_check import Judgement, judge
-from effectfence_pg.cli.rollback_storm_cleanup import clean_up
 from effectfence_pg.cli.rollback_storm_fenced import FencedSide
 from effectfence_pg.cli.rollback_storm_incident import STEPS, Incident, fenced_incident, naive_incident
 from effectfence_pg.cli.rollback_storm_plans import Plan, make_plan
@@ -79,7 +79,7 @@ def rollback_storm(
             try:
                 facts = {"plans": plans, "branches": branches, "seed": chosen} | _storm(made, ours, fence, incidents)
             finally:
-                clean_up(fence, ours.tickets)
+                clean_up(fence, "rollback-storm", "the storm is over, and its tools are gone with it", ours.tickets)
         answer(as_json, facts, _text(facts, incidents))
     if not facts["holds"]:
         raise typer.Exit(EXIT_NO)

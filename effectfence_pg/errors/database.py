@@ -61,7 +61,8 @@ class PermissionDenied(FenceError):
     template: ClassVar[str] = "the database refuses: {reason}"
     advice: ClassVar[str] = (
         "Ask an operator to grant the role that this needs: effectfence_app to run effects, effectfence_operator to resolve "
-        "them as well, effectfence_auditor to read only; under row security set row_security of the FenceConfig too."
+        "them as well, effectfence_auditor to read only; under row security set row_security of the FenceConfig or the "
+        "gateway's policy, or mcp --row-security, too."
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from effectfence_pg.errors import InvalidRequest
+from effectfence_pg.gateway.errors import InvalidArguments
+from effectfence_pg.gateway.formats import fields_of
 from effectfence_pg.running.naming import filled
 from effectfence_pg.values import EffectRequest, ReadSetEntry, canonical_json, parse_request, to_json_value
 from effectfence_pg.values.canonical import value_digest
@@ -35,6 +37,8 @@ class ToolCall:
     params: Mapping[str, Any]
     caller: Caller
     session: str
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What arguments are that are not given, by the tool's schema. It is never sent: the upstream knows."""
 
     @property
     def tool(self) -> str:
@@ -91,9 +95,24 @@ def intent_of(call: ToolCall, rule: Rule, policy: Policy, server: str) -> str:
     if (key := call.key(policy)) is not None:
         return canonical_json([server, call.tool, {"key": _short(key)}])
     if rule.intent is not None:
-        return filled("intent", rule.intent, call.arguments)
+        return _named_by("intent", rule.intent, call)
     arguments = to_json_value(call.arguments, field="arguments")
     return canonical_json([server, call.tool, value_digest(arguments)])
+
+
+def _named_by(what: str, template: str, call: ToolCall) -> str:
+    for name, *_ in fields_of(template):
+        _needed(call, name, None)
+    return filled(what, template, {**call.defaults, **call.arguments})
+
+
+def _needed(call: ToolCall, name: str, missing: Any = ...) -> Any:
+    """An argument by which the policy tells calls apart, as it was given or as it is when it is not."""
+    value = call.arguments.get(name, call.defaults.get(name, ...))
+    if value is ... or value is missing:
+        reason = "is needed here: the policy identifies this call by it"
+        raise InvalidArguments(tool=call.tool, field=f"arguments.{name}", reason=reason)
+    return value
 
 
 def _short(key: str) -> str:
@@ -103,7 +122,7 @@ def _short(key: str) -> str:
 def domain_of(call: ToolCall, rule: Rule, policy: Policy, server: str) -> str:
     """What the action, or the read, is about. One domain for each tool would make every parallel call collide."""
     if rule.domain is not None:
-        return filled("domain", rule.domain, call.arguments)
+        return _named_by("domain", rule.domain, call)
     return intent_of(call, rule, policy, server)
 
 
@@ -113,16 +132,17 @@ def request_of(
     """The attempt that this call is.
 
     Raises:
+        InvalidArguments: What names or identifies it is neither given nor has a default.
         InvalidRequest: A name cannot be filled in, or an argument is no plain JSON.
     """
     intent = intent_of(call, rule, policy, server)
     return parse_request(
         {
             "intent": intent,
-            "domain": intent if rule.domain is None else filled("domain", rule.domain, call.arguments),
+            "domain": intent if rule.domain is None else _named_by("domain", rule.domain, call),
             "tool": call.tool,
             "agent": call.named("agent", policy.agent),
-            "args": dict(call.arguments),
+            "args": {**call.arguments, **{name: _needed(call, name) for name in rule.identity or ()}},
             "identity": rule.identity,
             "lease_seconds": policy.setting(rule, "lease_seconds"),
             "on_lease_expiry": policy.setting(rule, "on_lease_expiry").value,

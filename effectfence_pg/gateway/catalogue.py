@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mcp.shared.inbound import x_mcp_header_map
 
 from effectfence_pg.gateway.policy import Action
+from effectfence_pg.gateway.shapes import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("effectfence_pg.gateway")
 
 SHOWN: Final = 200
+NO_SHAPE: Final = Shape(None)
 
 
 class Catalogue:
@@ -23,6 +25,8 @@ class Catalogue:
     def __init__(self) -> None:
         self._hints: dict[str, Mapping[str, Any]] = {}
         self._headers: dict[str, dict[tuple[str, ...], str]] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._complete = False
 
     def learn(self, tools: Any) -> set[str]:
         """Take in a page of a listing, and say whose it was. What is no description of a tool teaches nothing."""
@@ -39,14 +43,30 @@ class Catalogue:
             if known is not None and known != hints:
                 log.warning("the upstream changed its hints about %s from %s to %s", name[:SHOWN], known, hints)
             self._hints[name] = hints
-            self._headers[name] = x_mcp_header_map(tool.get("inputSchema"))
+            schema: Any = tool.get("inputSchema")
+            self._headers[name] = x_mcp_header_map(schema)
+            if self.shape(name).schema != schema:
+                self._shapes[name] = Shape(schema)
         return named
 
     def forget_others(self, listed: set[str]) -> None:
-        """These are all there are: one that comes back later is another one, and what the old one said does not hold for it."""
+        """These are all there are.
+
+        One that comes back later is another one, and what the old one said does not hold for it.
+        """
+        self._complete = True
         for name in self._hints.keys() - listed:
             log.warning("the upstream has no tool %s any more; its hints were %s", name[:SHOWN], self._hints.pop(name))
             self._headers.pop(name, None)
+            self._shapes.pop(name, None)
+
+    def lacks(self, tool: str) -> bool:
+        """Whether all tools were listed, and this one was not."""
+        return self._complete and tool not in self._hints
+
+    def shape(self, tool: str) -> Shape:
+        """What it takes; anything, when nothing is known."""
+        return self._shapes.get(tool, NO_SHAPE)
 
     def headers(self, tool: str) -> dict[tuple[str, ...], str]:
         """Which arguments a modern HTTP upstream wants to see in headers."""

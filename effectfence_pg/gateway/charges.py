@@ -27,7 +27,7 @@ TOOLS = [
         description="Charge an order.",
         input_schema={
             "type": "object",
-            "properties": {**_ORDER, "cents": {"type": "integer"}},
+            "properties": {**_ORDER, "cents": {"type": "integer", "default": 4900}},
             "required": ["order_id"],
         },
         annotations=types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False),

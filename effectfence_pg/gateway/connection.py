@@ -139,12 +139,16 @@ class Connection:
         """List the tools, all pages."""
         cursor: str | None = None
         listed: set[str] = set()
+        readable = True
         for _ in range(MAX_PAGES):
             page = await self.request("tools/list", {} if cursor is None else {"cursor": cursor}, self.plain_envelope())
+            readable = readable and isinstance(page.get("tools"), list)
             listed |= self._catalogue.learn(page.get("tools", ()))
             cursor = page.get("nextCursor")
             if not cursor:
-                self._catalogue.forget_others(listed)
+                # What is no listing does not say that there are no tools.
+                if readable:
+                    self._catalogue.forget_others(listed)
                 return
 
     def plain_envelope(self) -> dict[str, Any]:

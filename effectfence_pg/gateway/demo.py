@@ -36,20 +36,21 @@ EXPECTED: Final = {"raw": CALLS, "gateway": 1, "two_gateways": 1, "killed_after_
 
 @dataclass(frozen=True)
 class Place:
-    """Where the demo works: a database, and a folder for books and a policy."""
+    """Where the demo works: a database, a folder for books and a policy, and a tenant of this run's own."""
 
     url: str
     folder: Path
+    namespace: str
 
     def books(self, name: str) -> Path:
         """The provider's own books: nobody asks the fence how often money moved."""
         return self.folder / f"{name}.books"
 
     def policy(self) -> Path:
-        """A tenant of this run's own, and leases short enough to watch one run out."""
+        """That tenant, and leases short enough to watch one run out."""
         file = self.folder / "policy.toml"
         if not file.exists():
-            text = f'namespace = "demo-{uuid.uuid4().hex[:12]}"\ndrain_seconds = 0.0\n'
+            text = f'namespace = "{self.namespace}"\ndrain_seconds = 0.0\n'
             file.write_text(f"{text}[defaults]\nlease_seconds = {LEASE_SECONDS}\n", encoding="utf-8")
         return file
 

@@ -20,6 +20,26 @@ class UpstreamUnavailable(FenceError):
     advice: ClassVar[str] = "Nothing was called: wait, then make the same call again."
 
 
+class UnknownTool(FenceError):
+    """The upstream lists no such tool, so nothing was admitted and nothing sent."""
+
+    tool: str
+
+    template: ClassVar[str] = "the upstream server lists no tool {tool!r}"
+    advice: ClassVar[str] = "Nothing was called: list the tools, and call one of them by its exact name."
+
+
+class InvalidArguments(FenceError):
+    """An argument is missing or not what the tool takes, so nothing was admitted and nothing sent."""
+
+    tool: str
+    field: str
+    reason: str
+
+    template: ClassVar[str] = "{tool}: {field}: {reason}"
+    advice: ClassVar[str] = "Nothing was called and nothing is on record: correct the argument, then call again."
+
+
 class InputRequired(FenceError):
     """The upstream asks the client something within its answer, and the client's version of the protocol has no such thing."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from effectfence_pg.errors import ClosurePending, FenceError, IntentFailed
+from effectfence_pg.gateway.admissible import action_of
 from effectfence_pg.gateway.calls import ToolCall, domain_of, request_of
 from effectfence_pg.gateway.errors import Lost, NoEffect, UpstreamUnavailable
 from effectfence_pg.gateway.policy import Action, OnToolError
@@ -46,10 +47,11 @@ status, of an answer that it cannot read."""
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The way of one call to the upstream."""
+    """The way of one call to the upstream, and how its tools are listed again."""
 
     name: str
     send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    list_again: Callable[[], Awaitable[bool]]
 
 
 class Fencing:
@@ -73,12 +75,14 @@ class Fencing:
 
         Raises:
             MCPError: The upstream answered with an error of the protocol.
+            FenceError: No upstream could take it.
         """
         rule = self._policy.rule(call.tool)
-        action = rule.action or self._catalogue.action(call.tool)
+        action = await action_of(call, rule, self._policy, self._catalogue, line.list_again)
         if action == Action.PASS:
             return await line.send(call.params)
         # The client may go away at any time; what it called for is seen through all the same, and replayed when it asks again.
+        call = replace(call, defaults=self._catalogue.shape(call.tool).defaults())
         work = self._observed if action == Action.OBSERVE else self._fenced
         return await asyncio.shield(self.background.start(self._answered(work, call, rule, line)))
 

@@ -58,6 +58,8 @@ class Settings(BaseModel):
         wait_seconds: How long a duplicate waits for the call in flight before it is refused.
         lease_seconds: How long an effect may run unheard of; the gateway renews it while the tool runs.
         on_lease_expiry: `fence`, or `takeover` for tools that are idempotent by the key they are sent.
+        check_calls: Whether calls are refused whose tool the upstream does not list, or whose arguments its schema does not
+            allow. Not for an upstream that takes more than it says.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -66,6 +68,7 @@ class Settings(BaseModel):
     wait_seconds: Seconds | None = None
     lease_seconds: Lease | None = None
     on_lease_expiry: OnExpiry | None = None
+    check_calls: Annotated[bool, Field(strict=True)] | None = None
 
 
 class Rule(Settings):
@@ -88,7 +91,7 @@ class Rule(Settings):
     @model_validator(mode="after")
     def _of_use(self) -> Rule:
         if self.action in {Action.OBSERVE, Action.PASS}:
-            for name in ("intent", "identity", "on_tool_error", "wait_seconds", "lease_seconds", "on_lease_expiry"):
+            for name in ("intent", "identity", *Settings.model_fields):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of no use with action {str(self.action)!r}")
         if self.action == Action.PASS and self.domain is not None:
@@ -109,6 +112,7 @@ class Defaults(BaseModel):
     wait_seconds: Seconds = 30.0
     lease_seconds: Lease = 60.0
     on_lease_expiry: OnExpiry = OnExpiry.FENCE
+    check_calls: Annotated[bool, Field(strict=True)] = True
 
 
 CLIENT_KEYS: Final = ("effectfence/key", "idempotencyKey", "idempotency_key", "idempotency-key")
@@ -122,6 +126,7 @@ class Policy(BaseModel):
         namespace: The tenant: fixed, or a format over `client.name`, `client.version`, `meta.KEY` and `header.NAME`.
         agent: Who acts, likewise.
         client_keys: Keys of `_meta` under which a client may name the action itself.
+        row_security: Name the tenant to the server in every transaction, for row security by namespace.
         drain_seconds: How long calls in flight may go on when the client is gone.
         defaults: Settings for all tools.
         tool: The rules, in order.
@@ -133,6 +138,7 @@ class Policy(BaseModel):
     namespace: Tenant = "default"
     agent: OfClient = "{client.name}"
     client_keys: tuple[Name, ...] = CLIENT_KEYS
+    row_security: Annotated[bool, Field(strict=True)] = False
     drain_seconds: Annotated[float, Field(strict=True, ge=0, le=3600)] = 30.0
     defaults: Defaults = Defaults()
     tool: tuple[Rule, ...] = ()

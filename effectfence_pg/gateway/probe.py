@@ -14,7 +14,6 @@ from mcp.shared.exceptions import MCPError
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.gateway.executions import proven
-from effectfence_pg.gateway.upstream import told
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -97,7 +96,7 @@ async def probe(way: Way, tool: str, arguments: dict[str, Any], calls: int, iden
     except TimeoutError as error:
         raise UpstreamUnavailable(reason="it does not say what tools it has") from error
     except (OSError, MCPError, BaseExceptionGroup) as error:
-        raise UpstreamUnavailable(reason=told(error)) from error
+        raise UpstreamUnavailable(reason=way.told(error)) from error
     if not listed:
         raise InvalidRequest(field="tool", reason=f"the server lists no tool {tool!r}")
     # An error may come before the tool has done anything, and a refusal is one as well: it counts for no execution.

@@ -15,6 +15,7 @@ from effectfence_pg.gateway.fencing import Fencing
 from effectfence_pg.gateway.server import Gateway
 from effectfence_pg.gateway.tenants import Tenants
 from effectfence_pg.gateway.upstream import Upstream
+from effectfence_pg.values import FenceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -42,7 +43,7 @@ async def serve(
         token: What clients have to show over HTTP.
     """
     catalogue = Catalogue()
-    tenants = Tenants(url)
+    tenants = Tenants(url, FenceConfig(row_security=policy.row_security))
     fencing = Fencing(policy, catalogue, tenants)
     gateway = Gateway(policy, catalogue, fencing, stdio=address is None)
     upstream = Upstream(way, catalogue, gateway.notified)

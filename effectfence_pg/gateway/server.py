@@ -140,7 +140,7 @@ class Gateway:
                 self._catalogue.learn(answer.get("tools", ()))
             return self._shaped(context, answer)
         call = ToolCall(params, caller_of(context), self._session_of(context))
-        return self._shaped(context, await self._fencing.call(call, Line(self._name(connection), send)))
+        return self._shaped(context, await self._fencing.call(call, Line(self._name(connection), send, self._learn)))
 
     def _shaped(self, context: ServerRequestContext[Any, Any], answer: dict[str, Any]) -> dict[str, Any]:
         """What the client's era of the protocol has around every result; the rest is as it came."""
@@ -197,11 +197,13 @@ class Gateway:
         if (event := event_from_wire(notification.method, params)) is not None:
             await self._bus.publish(event)
 
-    async def _learn(self) -> None:
+    async def _learn(self) -> bool:
         try:
             await (await self._up().connection()).learn()
         except (MCPError, FenceError) as error:
             log.warning("the tools of the upstream could not be listed again: %s", error)
+            return False
+        return True
 
     def _ask_in_its_name(self, context: ServerRequestContext[Any, Any]) -> None:
         """Let the upstream ask the client for what the client can do, when there is only one client to ask."""

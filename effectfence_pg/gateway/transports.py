@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx2
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -35,10 +36,21 @@ class Way:
     Attributes:
         connect: Opens the streams of a new connection.
         refused: The ids of requests that the server refused to take, because it does not know our session any more.
+        denied: The HTTP status with which it last denied us access.
     """
 
     connect: Callable[[], Any]
     refused: set[str] = field(default_factory=set[str])
+    denied: deque[int] = field(default_factory=lambda: deque[int](maxlen=1))
+
+    def told(self, error: BaseException) -> str:
+        """Why the upstream cannot be reached: the first plain error of a group, and what an operator can do about it."""
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        if not self.denied:
+            return said
+        return f"{said}; HTTP status {self.denied[0]}: set {AUTHORIZATION_VARIABLE} to what it wants as Authorization header"
 
 
 def command_transport(command: list[str]) -> Way:
@@ -61,8 +73,11 @@ def url_transport(url: str) -> Way:
     """A server on streamable HTTP. A tool may be silent for as long as it runs."""
     headers = {"Authorization": value} if (value := os.environ.get(AUTHORIZATION_VARIABLE)) else None
     refused: set[str] = set()
+    denied: deque[int] = deque(maxlen=1)
 
     async def answered(response: httpx2.Response) -> None:
+        if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            denied.append(response.status_code)
         # The protocol's word for "no such session", seen here because what the SDK makes of it may have other causes.
         if response.status_code == HTTPStatus.NOT_FOUND and SESSION_HEADER in response.request.headers:
             with contextlib.suppress(ValueError, AttributeError, httpx2.RequestNotRead):
@@ -78,4 +93,4 @@ def url_transport(url: str) -> Way:
         ):
             yield streams
 
-    return Way(connect, refused)
+    return Way(connect, refused, denied)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.client.session import ClientSession
 from mcp.client.subscriptions import listen
@@ -127,16 +127,9 @@ class Upstream:
 
     def _failed(self, ready: asyncio.Future[Connection] | None, error: Exception) -> None:
         if ready is not None and not ready.done():
-            ready.set_exception(UpstreamUnavailable(reason=told(error)))
+            ready.set_exception(UpstreamUnavailable(reason=self._way.told(error)))
 
 
 def _changes(capabilities: types.ServerCapabilities) -> bool:
     kinds = (capabilities.tools, capabilities.prompts, capabilities.resources)
     return any(kind is not None and kind.list_changed for kind in kinds)
-
-
-def told(error: BaseException) -> str:
-    """The first plain error of a group, in words."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

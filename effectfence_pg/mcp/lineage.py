@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from effectfence_pg.errors import UnknownIntent
 from effectfence_pg.sql import lineage as sql
+from effectfence_pg.transactions import NAME_TENANT
 from effectfence_pg.values import key_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ async def lineage(fence: AsyncFence, name: str, *, dependents: bool, depth: int 
     }
     await fence.observe(name)  # checks the database once, and the name
     async with fence.engine.connect() as connection:
+        if fence.config.row_security:
+            await connection.execute(NAME_TENANT, {"namespace": fence.namespace})
         row = (await connection.execute(sql.lineage(dependents=dependents), parameters)).one()
     if row.root is None:
         raise UnknownIntent(intent=name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from effectfence_pg.gateway.catalogue import Catalogue
@@ -80,13 +83,46 @@ def test_the_demo_charges_once_behind_gateways(migrated_database: str) -> None:
     status, out, err = command("demo", "--json", EFFECTFENCE_DATABASE_URL=migrated_database)
     assert status == 0, err
     assert json.loads(out) == {"raw": 12, "gateway": 1, "two_gateways": 1, "killed_after_effect": 1}
+    told = re.match(r"writing to namespace (demo-\w+) of database ", err)
+    assert told is not None, "it says where it writes"
+    with contextlib.closing(psycopg.connect(migrated_database.replace("+psycopg", ""))) as connection:
+        assert connection.execute("SELECT DISTINCT namespace FROM effectfence.intents").fetchall() == [(told[1],)]
+        unresolved = connection.execute("SELECT count(*) FROM effectfence.unresolved").fetchone()
+    assert unresolved == (0,), "nothing is left for an operator"
 
 
-@pytest.mark.parametrize(("arguments", "extra"), [(["mcp"], "mcp"), (["gateway", "--", "true"], "gateway")])
+@pytest.mark.parametrize("fault", ["never migrated", "away"])
+def test_the_demo_says_in_one_line_that_a_database_cannot_be_used(fresh_database: str, fault: str) -> None:
+    url = fresh_database if fault == "never migrated" else "postgresql://nobody@127.0.0.1:9/nothing"
+    status, out, err = command("demo", "--json", "--database-url", url)
+    assert status == 3, err
+    code = {"never migrated": "schema_version_error", "away": "database_unavailable"}[fault]
+    assert json.loads(out)["error"]["code"] == code
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"), [(["mcp"], "mcp"), (["gateway", "--", "true"], "gateway"), (["demo"], "gateway")]
+)
 def test_without_the_extra_one_line_says_what_to_install(arguments: list[str], extra: str) -> None:
-    code = (
-        "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; from effectfence_pg.cli import main; main()"
-    )
+    _says_what_to_install(arguments, extra, "mcp", "mcp_types")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["gateway", "--", "true"], "httpx2"),
+        (["gateway", "--", "true"], "jsonschema"),
+        (["demo"], "httpx2"),
+        (["probe", "--tool", "t", "--", "true"], "httpx2"),
+    ],
+)
+def test_with_the_extra_of_another_face_that_line_is_the_same(arguments: list[str], module: str) -> None:
+    _says_what_to_install(arguments, "gateway", module)
+
+
+def _says_what_to_install(arguments: list[str], extra: str, *missing: str) -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); from effectfence_pg.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"This command needs an extra: pip install 'effectfence-pg[{extra}]'\n"

@@ -142,7 +142,8 @@ def test_a_read_that_was_taken_off_the_list_is_an_effect_when_it_comes_back_unli
     listed.write_text(json.dumps([{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]))
     command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
     numbers = itertools.count()
-    with calling(gateway(database_url, command, "--policy", policy(tmp_path, namespace))) as call:
+    unchecked = policy(tmp_path, namespace, "[defaults]\ncheck_calls = false")
+    with calling(gateway(database_url, command, "--policy", unchecked)) as call:
 
         def replays(tool: str) -> bool:
             same = {"name": tool, "arguments": {"x": next(numbers)}}

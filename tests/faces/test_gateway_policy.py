@@ -10,6 +10,7 @@ import pytest
 
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.gateway.calls import Caller, ToolCall, domain_of, intent_of, request_of
+from effectfence_pg.gateway.errors import InvalidArguments
 from effectfence_pg.gateway.policy import Policy, read_policy
 from tests.support.faces import command
 
@@ -84,6 +85,8 @@ WRONG = [
     (f'agent = "{"é" * 513}"', "agent"),
     ('[[tool]]\nmatch = "a"\nidentity = []', "tool[0].identity"),
     ("[defaults]\nlease_seconds = 0.0", "defaults.lease_seconds"),
+    ("[defaults]\ncheck_calls = 1", "defaults.check_calls"),
+    ('[[tool]]\nmatch = "a"\naction = "pass"\ncheck_calls = true', "tool[0]"),
     ("[defaults]\nwait_seconds = nan", "defaults.wait_seconds"),
     ('[defaults]\non_lease_expiry = "verify"', "defaults.on_lease_expiry"),
 ]
@@ -153,9 +156,13 @@ def test_names_come_from_the_rule_the_client_or_all_arguments(tmp_path: Path) ->
     assert (request.identity, request.on_lease_expiry) == (("cents", "order"), "takeover")
     named = intent_of(call("charge_card", order, {"effectfence/key": "k"}), rule, policy, "shop")
     assert named == '["shop","charge_card",{"key":"k"}]'
-    with pytest.raises(InvalidRequest, match="domain"):
+    with pytest.raises(
+        InvalidArguments, match=r"arguments\.order_id: is needed here: the policy identifies this call by it"
+    ):
         domain_of(call("get_order", {}), policy.rule("get_order"), policy, "shop")
 
+    with pytest.raises(InvalidArguments, match=r"arguments\.cents: is needed here"):
+        request_of(call("charge_card", {"order": {"id": 7}}), rule, policy, "shop", ())
     with pytest.raises(InvalidRequest, match="arguments"):
         request_of(call("charge_card", [1]), Policy().rule("x"), Policy(), "shop", ())
     plain = Policy()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +122,7 @@ SAID = {
     "errors": (
         [text("no", isError=True)],
         (),
-        0,
+        3,
         "inconclusive: 0 of 4 calls answered, 0 different answers; errors do",
     ),
     "no name": ([], ("--id", " "), 2, ""),
@@ -126,7 +130,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("answers", "options", "status", "start"), SAID.values(), ids=SAID)
-def test_only_proof_is_an_exit_status_of_one(
+def test_only_proof_is_an_exit_status_of_one_and_no_answer_one_of_three(
     books: Witness, answers: list[str], options: tuple[str, ...], status: int, start: str
 ) -> None:
     arguments = ("--tool", "charge", "--calls", "4", "--args", json.dumps({"answers": answers}), *options)
@@ -141,3 +145,48 @@ def test_two_of_the_different_answers_are_shown_with_what_to_do_about_them(books
     told, one, other = out.splitlines()
     assert "--id" in told
     assert {"created" in one, "created" in other} == {"exists" in one, "exists" in other} == {True, False}
+
+
+def test_a_server_that_cannot_be_reached_is_no_proof_and_no_answer() -> None:
+    for unreached in (("--url", "http://127.0.0.1:9/mcp"), ("--", "false")):
+        status, out, err = command("probe", "--json", "--tool", "charge", *unreached)
+        assert (status, json.loads(out)["error"]["code"]) == (3, "upstream_unavailable")
+        assert "EFFECTFENCE_UPSTREAM_AUTHORIZATION" not in err
+
+
+@pytest.mark.parametrize("http_status", [401, 403])
+def test_a_server_that_denies_access_is_said_to_want_an_authorization(http_status: int) -> None:
+    with denying(http_status) as url:
+        status, _, err = command("probe", "--tool", "charge", "--url", url)
+    assert status == 3
+    assert f"HTTP status {http_status}" in err
+    assert "EFFECTFENCE_UPSTREAM_AUTHORIZATION" in err
+
+
+@contextlib.contextmanager
+def denying(status: int) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{served.server_port}/mcp"
+        finally:
+            served.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("face", ["gateway", "probe"])
+def test_the_variable_for_an_authorization_is_in_the_help(face: str) -> None:
+    assert "EFFECTFENCE_UPSTREAM_AUTHORIZATION" in command(face, "--help", COLUMNS="200")[1]

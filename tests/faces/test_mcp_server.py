@@ -194,7 +194,10 @@ def test_noise_on_the_wire_does_not_end_the_server_and_stdout_carries_nothing_bu
     [
         (["--http", "127.0.0.1"], {}, "HOST:PORT"),
         (["--http", "127.0.0.1:0"], {"EFFECTFENCE_MCP_TOKEN": ""}, "bearer token"),
+        (["--http", "127.0.0.1:0"], {"EFFECTFENCE_MCP_TOKEN": ""}, "--token-file"),
         (["--http", "127.0.0.1:0"], {"EFFECTFENCE_MCP_TOKEN": "short"}, "16"),
+        (["--http", "127.0.0.1:0"], {"EFFECTFENCE_MCP_TOKEN": "short"}, "--token-file"),
+        (["-n", "shop", "--http", "127.0.0.1"], {}, "HOST:PORT"),
     ],
 )
 def test_http_is_not_served_without_a_token(

@@ -1,4 +1,4 @@
-"""What the storm leaves behind is decided: its tools and their world were in its own memory, so nothing of it is left."""
+"""What a demonstration leaves behind is decided: its tools and their world were its own, so nothing of it is left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from effectfence_pg.fence import Fence
     from effectfence_pg.values import PreparedEffect
 
-OPERATOR = "rollback-storm"
-REASON = "the storm is over, and its tools are gone with it"
 
-
-def clean_up(fence: Fence, tickets: Mapping[str, PreparedEffect]) -> None:
+def clean_up(fence: Fence, operator: str, reason: str, tickets: Mapping[str, PreparedEffect] | None = None) -> None:
     """Leave no open branch, no lease, and nothing that somebody would have to look into.
 
     Whatever cannot be decided, as when the database went away, stays: this runs after an error, too, which is to be seen.
@@ -28,21 +25,18 @@ def clean_up(fence: Fence, tickets: Mapping[str, PreparedEffect]) -> None:
     with contextlib.suppress(FenceError, SQLAlchemyError):
         for row in _found(fence, "SELECT branch FROM effectfence.branches WHERE namespace = :n AND state = 'open'"):
             with contextlib.suppress(FenceError):
-                fence.abort_branch(row.branch, REASON, actor=OPERATOR)
+                fence.abort_branch(row.branch, reason, actor=operator)
         undecided = "SELECT intent, attempt FROM effectfence.unresolved WHERE namespace = :n"
-        for row in _found(fence, undecided):
-            _decide(fence, row.intent, row.attempt, tickets.get(row.intent))
-
-
-def _decide(fence: Fence, intent: str, attempt: int, ticket: PreparedEffect | None) -> None:
-    """Whatever its state is by now, for one decision takes others along: what does not apply is refused."""
-    if ticket is not None:
-        with contextlib.suppress(FenceError):
-            fence.abort(ticket, REASON, effect="none")
-    with contextlib.suppress(FenceError):
-        fence.abort_intent(intent, attempt=attempt, reason=REASON, actor=OPERATOR)
-    with contextlib.suppress(FenceError):
-        fence.reconcile(intent, attempt=attempt, outcome="compensated", evidence=REASON, operator=OPERATOR)
+        for intent, attempt in _found(fence, undecided):
+            # Whatever its state is by now, for one decision takes others along: what does not apply is refused.
+            ticket = (tickets or {}).get(intent)
+            if ticket is not None:
+                with contextlib.suppress(FenceError):
+                    fence.abort(ticket, reason, effect="none")
+            with contextlib.suppress(FenceError):
+                fence.abort_intent(intent, attempt=attempt, reason=reason, actor=operator)
+            with contextlib.suppress(FenceError):
+                fence.reconcile(intent, attempt=attempt, outcome="compensated", evidence=reason, operator=operator)
 
 
 def _found(fence: Fence, query: str) -> list[Any]:
