@@ -88,14 +88,15 @@ class ToolCall:
 
 
 def intent_of(call: ToolCall, rule: Rule, policy: Policy, server: str) -> str:
-    """What the action is called: by the client, by the rule, else by server, tool and all arguments.
+    """What the action is called: by the rule, by the client, else by server, tool and all arguments.
 
-    The parts stand in a JSON list, so that no two actions share a name however their parts are spelled.
+    The rule first: whoever calls could make a second action of a charge, by a key of its own, as often as it likes. The parts
+    stand in a JSON list, so that no two actions share a name however their parts are spelled.
     """
-    if (key := call.key(policy)) is not None:
-        return canonical_json([server, call.tool, {"key": _short(key)}])
     if rule.intent is not None:
         return _named_by("intent", rule.intent, call)
+    if (key := call.key(policy)) is not None:
+        return canonical_json([server, call.tool, {"key": _short(key)}])
     arguments = to_json_value(call.arguments, field="arguments")
     return canonical_json([server, call.tool, value_digest(arguments)])
 

@@ -240,6 +240,22 @@ def test_the_upstream_gets_a_key_that_stays_the_same_and_the_clients_own_key_nam
     assert books.count("meta") == 1
 
 
+def test_a_client_cannot_make_two_actions_of_what_the_policy_names(
+    database_url: str, namespace: str, tmp_path: Path, books: Witness
+) -> None:
+    text = '[[tool]]\nmatch = "charge"\nintent = "charge:{order_id}"\nidentity = ["order_id"]\n'
+    options = ("--policy", policy(tmp_path, namespace, text))
+
+    async def main() -> None:
+        async with Client(gateway(database_url, upstream(books.path), *options)) as client:
+            metas: list[Any] = [{"effectfence/key": "a"}, {"idempotencyKey": "b"}, None]
+            for meta in metas:
+                assert not (await client.call_tool("charge", {"order_id": "1"}, meta=meta)).is_error
+
+    run(main())
+    assert books.count("charge") == 1
+
+
 def test_a_read_is_passed_through_and_the_sessions_later_effect_rests_on_it(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
