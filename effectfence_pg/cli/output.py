@@ -49,8 +49,9 @@ ADVICE: dict[type[FenceError], str] = {
     DatabaseUnavailable: "Check that the server runs, and host, port, database, role and password in the URL.",
     PermissionDenied: (
         "Use a role that may: effectfence_auditor for lineage, verify, export and unresolved, effectfence_operator for what "
-        "looks further or decides, effectfence_app to run effects; under row security that one names its tenant in the URL, "
-        "with ?options=-c%20effectfence.namespace%3DNAME."
+        "looks further or decides, effectfence_app to run effects; under row security that one names its tenant: mcp with "
+        "--row-security, a gateway with row_security in its policy, others in the URL, with "
+        "?options=-c%20effectfence.namespace%3DNAME."
     ),
     InvalidRequest: "Correct it and run the command again; nothing was changed.",
 }
