@@ -154,8 +154,9 @@ def test_names_come_from_the_rule_the_client_or_all_arguments(tmp_path: Path) ->
     request = request_of(call("charge_card", order), rule, policy, "shop", ())
     assert (request.intent, request.domain, request.agent) == ("charge:7", "order:7", "host")
     assert (request.identity, request.on_lease_expiry) == (("cents", "order"), "takeover")
-    named = intent_of(call("charge_card", order, {"effectfence/key": "k"}), rule, policy, "shop")
-    assert named == '["shop","charge_card",{"key":"k"}]'
+    by_a_key = call("charge_card", order, {"effectfence/key": "k"})
+    assert intent_of(by_a_key, rule, policy, "shop") == "charge:7"
+    assert intent_of(by_a_key, Policy().rule("charge_card"), Policy(), "shop") == '["shop","charge_card",{"key":"k"}]'
     with pytest.raises(
         InvalidArguments, match=r"arguments\.order_id: is needed here: the policy identifies this call by it"
     ):
