@@ -42,7 +42,7 @@ from effectfence_pg.protocol.states import State
 
 SCHEMA: Final = "effectfence"
 
-SCHEMA_VERSION: Final = "0002"
+SCHEMA_VERSION: Final = "0003"
 """The revision that this version of the library works with."""
 
 UPGRADE_COMMAND: Final = "effectfence-pg db upgrade"
@@ -253,10 +253,10 @@ certificates = Table(
     _column("parent", CODE, "Hash of the parent certificate", null=True),
     _column("body", LargeBinary, "The exact bytes that were hashed"),
     _column("minted_at", DateTime(timezone=True), "Database time"),
+    _column("reconciled_over", JSONB, "Blockers and operator, when minted over a dead closure", null=True),
     _column("args_digest", LargeBinary, "The effect's, so that a replay reads this row only"),
     _column("identity_digest", LargeBinary, "The effect's, likewise"),
     _column("identity_fields", ARRAY(Text), "The effect's, likewise", null=True),
-    _column("reconciled_over", JSONB, "Blockers and operator, when minted over a dead closure", null=True),
     PrimaryKeyConstraint("namespace", "hash"),
     UniqueConstraint("namespace", "intent_key", name="uq_certificates_intent"),
     ForeignKeyConstraint(

@@ -91,16 +91,16 @@ RETURN convert_to(
   attempt integer, state effectfence.effect_state, token uuid, seq bigint, agent effectfence.label, domain text,
   tool effectfence.label, args_digest bytea,
   identity_digest bytea, identity_fields text[], vector_clock text, observing boolean, admitted_at timestamptz,
-  lease_micros bigint, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
-  lease_left_seconds numeric, hash text, body bytea, minted_micros bigint, reconciled_over jsonb)
+  lease_expires_at timestamptz, on_lease_expiry text, failure text, reason text, has_result boolean, lease_live boolean,
+  lease_left_seconds numeric, hash text, body bytea, minted_at timestamptz, reconciled_over jsonb)
 LANGUAGE plpgsql STABLE ROWS 1 AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT e.attempt, e.state, e.token, e.seq, e.agent, e.domain, e.tool, e.args_digest, e.identity_digest, e.identity_fields,
-         e.vector_clock, e.observing, e.admitted_at, CAST(extract(epoch FROM e.lease_expires_at) * 1000000 AS bigint) AS lease_micros, e.on_lease_expiry,
-         e.failure, e.reason, e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
+         e.vector_clock, e.observing, e.admitted_at, e.lease_expires_at, e.on_lease_expiry, e.failure, e.reason,
+         e.result IS NOT NULL AS has_result, e.lease_expires_at > clock_timestamp() AS lease_live,
          greatest(extract(epoch FROM e.lease_expires_at - clock_timestamp()), 0) AS lease_left_seconds,
-         c.hash, c.body, c.minted_micros, c.reconciled_over
+         c.hash, c.body, c.minted_at, c.reconciled_over
   FROM effectfence.intents i
   CROSS JOIN LATERAL (
     -- LIMIT 1, here and wherever one row is joined by its key: where many namespaces use the same few names, such a join is
@@ -108,7 +108,7 @@ BEGIN
     SELECT * FROM effectfence.effects e
     WHERE e.namespace = i.namespace AND e.intent_key = i.intent_key AND e.attempt = i.attempt LIMIT 1) AS e
   LEFT JOIN LATERAL (
-    SELECT c.hash, c.body, CAST(extract(epoch FROM c.minted_at) * 1000000 AS bigint) AS minted_micros, c.reconciled_over FROM effectfence.certificates c
+    SELECT c.hash, c.body, c.minted_at, c.reconciled_over FROM effectfence.certificates c
     WHERE c.namespace = i.namespace AND c.intent_key = i.intent_key LIMIT 1) AS c ON true
   WHERE i.namespace = $1 AND i.intent_key = $2;
 END
@@ -298,14 +298,6 @@ def upgrade() -> None:
         sa.Column("parent", sa.Text(collation="C"), nullable=True, comment="Hash of the parent certificate"),
         sa.Column("body", sa.LargeBinary(), nullable=False, comment="The exact bytes that were hashed"),
         sa.Column("minted_at", sa.DateTime(timezone=True), nullable=False, comment="Database time"),
-        sa.Column(
-            "args_digest",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="The effect's, so that a replay reads this row only",
-        ),
-        sa.Column("identity_digest", sa.LargeBinary(), nullable=False, comment="The effect's, likewise"),
-        sa.Column("identity_fields", postgresql.ARRAY(sa.Text()), nullable=True, comment="The effect's, likewise"),
         sa.Column(
             "reconciled_over",
             postgresql.JSONB(astext_type=sa.Text()),

@@ -95,8 +95,6 @@ SELECT c.namespace, c.hash, e.intent, c.attempt, c.minted_at,
   coalesce(c.body = effectfence.certificate_body(e.intent, e.parent, e.domain, e.seq, e.tool, e.args, e.result,
                                                  e.vector_clock, e.read_set, e.agent)
     AND c.parent IS NOT DISTINCT FROM e.parent AND e.state = 'committed'
-    AND c.args_digest = e.args_digest AND c.identity_digest = e.identity_digest
-    AND c.identity_fields IS NOT DISTINCT FROM e.identity_fields
     AND e.intent_key = sha256(convert_to(e.intent, 'UTF8'))
     AND e.domain_key = sha256(convert_to(e.domain, 'UTF8'))
     AND i.attempt = c.attempt AND i.intent = e.intent

@@ -14,7 +14,8 @@ QUERIES = {
     "relations": "SELECT c.relname, c.relkind, c.relpersistence, c.reloptions, c.relacl::text, c.relrowsecurity, "
     "c.relreplident, obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     f"WHERE {OURS} AND c.relname NOT LIKE 'alembic%' ORDER BY 1",
-    "columns": "SELECT c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+    # The place among those that are left: a column that went leaves its number behind.
+    "columns": "SELECT c.relname, row_number() OVER (PARTITION BY c.oid ORDER BY a.attnum), a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
     "pg_get_expr(d.adbin, d.adrelid), o.collname, a.attstorage, a.attidentity, a.attgenerated, a.attacl::text, "
     "col_description(c.oid, a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
     "JOIN pg_namespace s ON s.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum "
