@@ -98,42 +98,54 @@ class OneToken:
         return AccessToken(token=token, client_id="bearer", scopes=[])
 
 
-class Heard:
-    """The messages of a client over a pipe. Those that cannot be read are answered here: the SDK lets their sender wait."""
+class Received:
+    """The messages of a stream, each looked at before it goes on. Subclasses say what it goes on as."""
 
-    def __init__(self, reader: Any, writer: Any) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def looked_at(self, item: Any) -> Any:
+        """A message, or what the SDK makes of one that it cannot read; what it goes on as."""
+        raise NotImplementedError
 
     @property
     def last_context(self) -> Any:
         """That of the last message, for the SDK."""
-        return getattr(self._reader, "last_context", None)
+        return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
         """The next message."""
-        return await self._heard(await self._reader.receive())
+        return await self.looked_at(await self._stream.receive())
 
     async def aclose(self) -> None:
         """Close the stream."""
-        await self._reader.aclose()
+        await self._stream.aclose()
 
-    def __aiter__(self) -> Heard:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._heard(await self._reader.__anext__())
+        return await self.looked_at(await self._stream.__anext__())
 
     async def __aenter__(self) -> Self:
-        await self._reader.__aenter__()
+        await self._stream.__aenter__()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> bool | None:
-        return await self._reader.__aexit__(exc_type, exc_val, exc_tb)
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
-    async def _heard(self, item: Any) -> Any:
+
+class Heard(Received):
+    """The messages of a client over a pipe. Those that cannot be read are answered here: the SDK lets their sender wait."""
+
+    def __init__(self, reader: Any, writer: Any) -> None:
+        super().__init__(reader)
+        self._writer = writer
+
+    async def looked_at(self, item: Any) -> Any:
+        """The same, answered when it cannot be read."""
         if isinstance(item, ValidationError) and (answer := unreadable(item)) is not None:
             # A client that is gone is found out by whoever reads next.
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -17,6 +17,7 @@ from effectfence_pg.embedded.binaries import BIN_VARIABLE
 from effectfence_pg.embedded.places import STATE_VARIABLE
 from effectfence_pg.settings import DATABASE_VARIABLE
 from tests.support.proxy import Proxy
+from tests.support.rows import change
 from tests.support.servers import Databases, ServerLog, TestServer, reachable_directory
 from tests.support.world import World
 
@@ -111,6 +112,15 @@ def migrated_database(databases: Databases, template_database: str) -> Iterator[
     url = databases.create(template_database)
     yield url
     databases.drop(url)
+
+
+@pytest.fixture
+def isolated(migrated_database: str) -> Iterator[sa.Engine]:
+    """A database with row security on."""
+    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
+    change(engine, "SELECT effectfence.isolate_namespaces(true)")
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

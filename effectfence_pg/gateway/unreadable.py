@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import ValidationError
+
+from effectfence_pg.serving import Received
 
 _ID: Final = re.compile(r'"id"\s*:\s*(?:"([^"\\]{1,64})"|(\d{1,18})(?=\s*[,}]))')
 _ANSWER: Final = re.compile(r'"(?:result|error)"\s*:')
@@ -15,41 +17,14 @@ _REQUEST: Final = re.compile(r'^\s*\{[^{]*"method"\s*:')
 TOLD: Final = "the answer of the server cannot be read"
 
 
-class Answered:
+class Answered(Received):
     """The messages of a server, an answer that cannot be read as the error that it is to whoever waits for it."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def receive(self) -> Any:
-        """The next message."""
-        return readable(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Answered:
-        return self
-
-    async def __anext__(self) -> Any:
-        return readable(await self._stream.__anext__())
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: object) -> Any:
-        return await self._stream.__aexit__(*raised)
-
-
-def readable(item: Any) -> Any:
-    """The message; for an answer that could not be read an error with its id. What is no answer stays what it is."""
-    if not isinstance(item, ValidationError) or (id_ := _whose(item)) is None:
-        return item
-    return SessionMessage(
-        JSONRPCError(jsonrpc="2.0", id=id_, error=ErrorData(code=PARSE_ERROR, message=TOLD)),
-    )
+    async def looked_at(self, item: Any) -> Any:
+        """The message; for an answer that could not be read an error with its id. What is no answer stays what it is."""
+        if not isinstance(item, ValidationError) or (id_ := _whose(item)) is None:
+            return item
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=ErrorData(code=PARSE_ERROR, message=TOLD)))
 
 
 def _whose(error: ValidationError) -> str | int | None:

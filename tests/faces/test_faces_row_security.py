@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,10 @@ from mcp import Client
 
 from tests.support.faces import command, gateway, mcp, policy, run, said, upstream
 from tests.support.roles import url_as
-from tests.support.rows import all_of, change
+from tests.support.rows import all_of
 from tests.support.witness import Witness
 
 CALL = {"intent": "pay", "domain": "d", "tool": "t", "agent": "x"}
-
-
-@pytest.fixture
-def isolated(migrated_database: str) -> Iterator[sa.Engine]:
-    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
-    change(engine, "SELECT effectfence.isolate_namespaces(true)")
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from tests.support.faces import TOKEN, gateway, over_http, parameters, policy, r
 from tests.support.proxy import Cut, Proxy
 from tests.support.rows import all_of, expire_lease
 from tests.support.until import auntil, until
+from tests.support.wire import HELLO, asked, spawned
 from tests.support.witness import Witness
 
 REPLAY = "effectfence/replay"
@@ -282,22 +281,12 @@ def test_a_gateway_that_is_told_to_end_sees_through_what_is_in_flight_and_takes_
     database_url: str, engine: sa.Engine, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
     start = gateway(database_url, upstream(books.path), "--policy", policy(tmp_path, namespace, NAMED))
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
     call = {"name": "slow", "arguments": {"what": "pay"}}
-    process = subprocess.Popen(
-        [start.command, *start.args],
-        env=start.env,
-        cwd=start.cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = spawned(start)
     assert process.stdin
-    assert process.stdout
     try:
-        for id_, method, params in ((1, "initialize", hello), (2, "tools/call", call)):
-            message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-            process.stdin.write(json.dumps(message) + "\n")
+        for line in (asked(1, "initialize", HELLO), asked(2, "tools/call", call)):
+            process.stdin.write(line + "\n")
             process.stdin.flush()
         until(lambda: books.count("slow"))
         process.send_signal(signal.SIGTERM)

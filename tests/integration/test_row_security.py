@@ -12,20 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from effectfence_pg import AsyncFence, Fence, FenceConfig, FenceRepository, Fresh, PermissionDenied
 from tests.support.roles import acting_as, url_as
-from tests.support.rows import all_of, change, one
+from tests.support.rows import all_of, one
 from tests.support.world import World
 
 SECURED = FenceConfig(row_security=True)
 TABLES = ("certificates", "transitions", "edges", "effects", "intents", "domains", "branches")
-
-
-@pytest.fixture
-def isolated(migrated_database: str) -> Iterator[sa.Engine]:
-    """A database with row security on."""
-    engine = sa.create_engine(migrated_database, poolclass=sa.NullPool)
-    change(engine, "SELECT effectfence.isolate_namespaces(true)")
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

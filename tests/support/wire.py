@@ -15,9 +15,8 @@ LIMIT_SECONDS = 60.0
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
 
 
-@contextlib.contextmanager
-def spoken_to(start: StdioServerParameters) -> Iterator[tuple[Callable[[str], None], Callable[[], dict[str, Any]]]]:
-    """Say a line; the next message that it says."""
+def spawned(start: StdioServerParameters) -> subprocess.Popen[str]:
+    """A server with both ends of its wire in our hands."""
     process = subprocess.Popen(
         [start.command, *start.args],
         env=start.env,
@@ -26,6 +25,15 @@ def spoken_to(start: StdioServerParameters) -> Iterator[tuple[Callable[[str], No
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdin
+    assert process.stdout
+    return process
+
+
+@contextlib.contextmanager
+def spoken_to(start: StdioServerParameters) -> Iterator[tuple[Callable[[str], None], Callable[[], dict[str, Any]]]]:
+    """Say a line; the next message that it says."""
+    process = spawned(start)
     assert process.stdin
     assert process.stdout
     given, heard = process.stdin, process.stdout
