@@ -25,6 +25,7 @@ from effectfence_pg.errors import (
     RetriesExhausted,
     SchemaVersionError,
 )
+from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.settings import DATABASE_VARIABLE, InvalidDatabaseUrl
 from effectfence_pg.sqlstates import one_line, translate
 
@@ -42,6 +43,8 @@ DATABASE_ERRORS = (
     RetriesExhausted,
     SchemaVersionError,
 )
+# Whatever a command needs and cannot get: that is no answer to what it was asked.
+UNUSABLE = (*DATABASE_ERRORS, UpstreamUnavailable)
 # A value that was refused before any database work: of a command, that is how it was called.
 USAGE_ERRORS = (InvalidDatabaseUrl, InvalidRequest, NoDatabase)
 # What the errors advise is for whoever is about to run an effect, and who types a command is not.
@@ -127,4 +130,4 @@ def _report(as_json: bool, error: FenceError) -> None:
 def _status(error: FenceError) -> int:
     if isinstance(error, USAGE_ERRORS):
         return EXIT_USAGE
-    return EXIT_DATABASE if isinstance(error, DATABASE_ERRORS) else EXIT_NO
+    return EXIT_DATABASE if isinstance(error, UNUSABLE) else EXIT_NO

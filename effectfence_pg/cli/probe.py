@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -11,17 +10,12 @@ import typer
 from effectfence_pg.cli.extras import needs
 from effectfence_pg.cli.gateway import UrlOption, transport_of
 from effectfence_pg.cli.mcp import usage
-from effectfence_pg.cli.output import EXIT_NO, JsonOption, answer, reporting
+from effectfence_pg.cli.output import EXIT_DATABASE, EXIT_NO, JsonOption, answer, reporting
 from effectfence_pg.errors import InvalidRequest
 from effectfence_pg.values.canonical import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from effectfence_pg.errors import FenceError
     from effectfence_pg.gateway.probe import Found
-
-EXIT_UNANSWERED = 3
 
 
 def probe(
@@ -50,10 +44,9 @@ def probe(
     A server at --url gets what the variable EFFECTFENCE_UPSTREAM_AUTHORIZATION holds as its Authorization header.
     """
     with needs("gateway"):
-        from effectfence_pg.gateway.errors import UpstreamUnavailable  # noqa: PLC0415  the extra may be missing
-        from effectfence_pg.gateway.probe import DOUBLE  # noqa: PLC0415
+        from effectfence_pg.gateway.probe import DOUBLE  # noqa: PLC0415  the extra may be missing
         from effectfence_pg.gateway.probe import probe as fire  # noqa: PLC0415
-    with _unreached(UpstreamUnavailable), reporting(as_json), usage():
+    with reporting(as_json), usage():
         if identifier is not None and not identifier.strip():
             raise InvalidRequest(field="id", reason="is empty")
         found = asyncio.run(fire(transport_of(command, url), tool, _object(args), calls, identifier))
@@ -61,18 +54,7 @@ def probe(
     if found.verdict == DOUBLE:
         raise typer.Exit(EXIT_NO)
     if not found.answered:
-        raise typer.Exit(EXIT_UNANSWERED)
-
-
-@contextlib.contextmanager
-def _unreached(kind: type[FenceError]) -> Generator[None]:
-    """What was reported as this ends the command with a status of its own: it is no answer."""
-    try:
-        yield
-    except typer.Exit as ended:
-        if isinstance(ended.__cause__, kind):
-            raise typer.Exit(EXIT_UNANSWERED) from ended.__cause__
-        raise
+        raise typer.Exit(EXIT_DATABASE)
 
 
 def _told(found: Found) -> str:
