@@ -47,15 +47,19 @@ def security(engine: sa.Engine) -> list[Any]:
     )
 
 
+def force(owner: sa.Engine, level: str) -> None:
+    change(owner, "SELECT effectfence.isolate_namespaces(true)")
+    for table in metadata.sorted_tables:
+        change(owner, f"ALTER TABLE effectfence.{table.name} {level} ROW LEVEL SECURITY")
+
+
 def test_an_upgrade_fills_every_tenants_certificates_also_where_row_security_is_forced_on_the_owner(
     owned: tuple[sa.Engine, sa.Engine],
 ) -> None:
     owner, admin = owned
     worlds = [World(admin, name) for name in ("tenant", "other tenant")]
     parents = [world.commit("parent", identity=("cents",)) for world in worlds]
-    change(owner, "SELECT effectfence.isolate_namespaces(true)")
-    for table in metadata.sorted_tables:
-        change(owner, f"ALTER TABLE effectfence.{table.name} FORCE ROW LEVEL SECURITY")
+    force(owner, "FORCE")
     before = security(admin)
     migrate.downgrade(owner.url, BEFORE)
     migrate.upgrade(owner.url)
@@ -64,7 +68,23 @@ def test_an_upgrade_fills_every_tenants_certificates_also_where_row_security_is_
         replayed = world.fence.prepare(world.request("parent", identity=("cents",)))
         assert isinstance(replayed, Replay)
         assert replayed.certificate == certificate
+    # A view sees what its owner sees.
+    force(owner, "NO FORCE")
     assert one(admin, "SELECT count(*) FROM effectfence.certificate_audit WHERE columns_hold") == len(worlds)
+
+
+def test_what_row_security_hides_from_the_owner_is_not_taken_for_empty_and_truncated(
+    owned: tuple[sa.Engine, sa.Engine],
+) -> None:
+    owner, admin = owned
+    world = World(admin, "tenant")
+    world.commit()
+    force(owner, "FORCE")
+    before = world.rows()
+    # The tenant of the one row of each table that leaves the first statistics.
+    options = f"{owner.url.query['options']} -c effectfence.namespace=-"
+    migrate.upgrade(owner.url.update_query_dict({"options": options}))
+    assert world.rows() == before
 
 
 def test_a_certificate_whose_effect_is_gone_stops_the_upgrade_by_name_and_nothing_is_changed(
