@@ -60,7 +60,10 @@ class DatabaseFailure(FenceError):
     sqlstate: str
 
     template: ClassVar[str] = "the database answers with an error: {reason} (SQLSTATE {sqlstate})"
-    advice: ClassVar[str] = "Ask an operator to mend what the database names: the same call fails again until then."
+    advice: ClassVar[str] = (
+        "Nothing was changed: where somebody was in the way, such as with a lock, make the same call again later; otherwise ask an "
+        "operator to mend what the database names."
+    )
 
 
 class PermissionDenied(FenceError):
