@@ -61,8 +61,8 @@ class DatabaseFailure(FenceError):
 
     template: ClassVar[str] = "the database answers with an error: {reason} (SQLSTATE {sqlstate})"
     advice: ClassVar[str] = (
-        "Nothing was changed: where somebody was in the way, such as with a lock, make the same call again later; otherwise ask an "
-        "operator to mend what the database names."
+        "Nothing was changed: where somebody was in the way, such as with a lock, make the same call again later; otherwise "
+        "ask an operator to mend what the database names."
     )
 
 
