@@ -11,9 +11,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, NullPool, create_engine, exc, text
 
-from effectfence_pg.errors import DatabaseUnavailable
 from effectfence_pg.settings import CLIENT_ENCODING, normalise_url
 from effectfence_pg.sql.statistics import FIRST_STATISTICS
+from effectfence_pg.sqlstates import told
 from effectfence_pg.versions import current, is_newer, require_version
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def upgrade(database: str | URL | Connection, revision: str = "effectfence@head"
 
     Raises:
         DatabaseUnavailable: It cannot be reached.
+        DatabaseFailure, PermissionDenied: The server refused a statement, and nothing was changed; on a connection that was
+            given, the driver's own error.
         DatabaseEncodingError: It is not UTF8.
         SchemaVersionError: It is newer than this library.
     """
@@ -69,6 +71,9 @@ def downgrade(database: str | URL | Connection, revision: str = "base", *, drop_
         revision: An alembic revision.
         drop_certificates: To base also while certificates or undecided effects exist; otherwise the database refuses, because
             an effect that is forgotten is admitted, and run, again.
+
+    Raises:
+        DatabaseFailure: The database refused, and nothing was changed; otherwise as `upgrade`.
     """
     _run(database, partial(command.downgrade, revision=revision), drop_certificates=drop_certificates)
 
@@ -91,8 +96,8 @@ def _run(database: str | URL | Connection, act: Callable[[Config], None], **attr
 def _connecting(database: str | URL) -> Generator[Engine]:
     try:
         yield create_engine(normalise_url(database), poolclass=NullPool, connect_args=CLIENT_ENCODING)
-    except exc.OperationalError as error:
-        raise DatabaseUnavailable(reason=str(error.orig).partition("\n")[0]) from error
+    except exc.DBAPIError as error:
+        raise told(error, migrating=True) from error
 
 
 def revision(database: str | URL) -> str | None:

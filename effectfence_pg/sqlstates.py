@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
-from effectfence_pg.errors import DatabaseUnavailable, PermissionDenied, SchemaVersionError, SerializationConflict
+from effectfence_pg.errors import (
+    DatabaseFailure,
+    DatabaseUnavailable,
+    FenceError,
+    PermissionDenied,
+    SchemaVersionError,
+    SerializationConflict,
+)
 from effectfence_pg.sql.tables import SCHEMA_VERSION, UPGRADE_COMMAND
 
 CONFLICTS = frozenset({"40001", "40P01"})
@@ -60,6 +67,24 @@ def translate(error: Exception) -> Exception:
         # The server says why with a SQLSTATE; without one nobody is there to say anything.
         return DatabaseUnavailable(reason=first_line(error))
     return error
+
+
+def told(error: Exception, *, migrating: bool = False) -> FenceError:
+    """The same, always typed: what a server answers is never told as a database that is not there.
+
+    Args:
+        error: Of the driver.
+        migrating: It came out of a migration. What is missing then, or in the way, is not mended by a migration.
+    """
+    known = translate(error)
+    if isinstance(known, FenceError) and not (
+        migrating and isinstance(known, SchemaVersionError | SerializationConflict)
+    ):
+        return known
+    state = sqlstate(error)
+    if state is None:
+        return DatabaseUnavailable(reason=one_line(error))
+    return DatabaseFailure(reason=one_line(error), sqlstate=state)
 
 
 def one_line(error: BaseException) -> str:

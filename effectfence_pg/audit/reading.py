@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from effectfence_pg.errors import DatabaseUnavailable, PermissionDenied
 from effectfence_pg.settings import normalise_url
 from effectfence_pg.sql.audit import QUIET
-from effectfence_pg.sqlstates import one_line, translate
+from effectfence_pg.sqlstates import one_line, told
 from effectfence_pg.versions import HIDDEN, UNNAMED, require_version
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def reading(
             yield connection
             connection.commit()
         except psycopg.Error as error:
-            raise translate(error) from error
+            raise told(error) from error
 
 
 def schema_version(reader: Reader) -> str | None:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from effectfence_pg.embedded import EmbeddedUnavailable, NoDatabase
 from effectfence_pg.errors import (
     DatabaseEncodingError,
+    DatabaseFailure,
     DatabaseUnavailable,
     FenceError,
     InvalidRequest,
@@ -27,7 +28,7 @@ from effectfence_pg.errors import (
 )
 from effectfence_pg.gateway.errors import UpstreamUnavailable
 from effectfence_pg.settings import DATABASE_VARIABLE, InvalidDatabaseUrl
-from effectfence_pg.sqlstates import one_line, translate
+from effectfence_pg.sqlstates import told
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,6 +38,7 @@ EXIT_USAGE = 2
 EXIT_DATABASE = 3
 DATABASE_ERRORS = (
     DatabaseEncodingError,
+    DatabaseFailure,
     DatabaseUnavailable,
     EmbeddedUnavailable,
     PermissionDenied,
@@ -106,9 +108,7 @@ def reporting(as_json: bool) -> Generator[None]:
         raise typer.Exit(EXIT_USAGE) from error
     except DBAPIError as error:
         # The driver's words without the statement, its parameters and the link that SQLAlchemy adds.
-        known = translate(error)
-        refusal = known if isinstance(known, FenceError) else DatabaseUnavailable(reason=one_line(error))
-        _report(as_json, refusal)
+        _report(as_json, told(error))
         raise typer.Exit(EXIT_DATABASE) from error
 
 

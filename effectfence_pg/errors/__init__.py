@@ -22,6 +22,7 @@ from effectfence_pg.errors.caller import (
 )
 from effectfence_pg.errors.database import (
     DatabaseEncodingError,
+    DatabaseFailure,
     DatabaseUnavailable,
     IsolationTooWeak,
     PermissionDenied,
@@ -51,6 +52,7 @@ __all__ = [
     "ClosureTooLarge",
     "CommitConflict",
     "DatabaseEncodingError",
+    "DatabaseFailure",
     "DatabaseUnavailable",
     "DomainRace",
     "FenceClosed",

@@ -44,13 +44,26 @@ class SchemaVersionError(FenceError):
 
 
 class DatabaseUnavailable(FenceError):
-    """The database cannot be reached, so nothing is admitted."""
+    """The database cannot be reached, or takes no work from anybody now, so nothing is admitted."""
 
     reason: str
 
-    template: ClassVar[str] = "the database cannot be reached: {reason}"
+    template: ClassVar[str] = "the database cannot be used: {reason}"
     retryable: ClassVar[bool] = True
     advice: ClassVar[str] = "Do not run the effect without an admission: wait and call again with the same request."
+
+
+class DatabaseFailure(FenceError):
+    """The database answered, with an error that says nothing about an effect. What was sent to it changed nothing."""
+
+    reason: str
+    sqlstate: str
+
+    template: ClassVar[str] = "the database answers with an error: {reason} (SQLSTATE {sqlstate})"
+    advice: ClassVar[str] = (
+        "Nothing was changed: where somebody was in the way, such as with a lock, make the same call again later; otherwise "
+        "ask an operator to mend what the database names."
+    )
 
 
 class PermissionDenied(FenceError):

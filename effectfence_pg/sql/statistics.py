@@ -25,7 +25,11 @@ BEGIN
      OR EXISTS (SELECT FROM pg_stats WHERE schemaname = 'effectfence' AND tablename = 'effects')
      -- An older revision: the one that follows leaves them.
      OR NOT EXISTS (
-       SELECT FROM pg_attribute WHERE attrelid = to_regclass('effectfence.certificates') AND attname = 'args_digest') THEN
+       SELECT FROM pg_attribute WHERE attrelid = to_regclass('effectfence.certificates') AND attname = 'args_digest')
+     -- What row security hides, where it is forced on the owner, must not be taken for empty, and truncated.
+     OR EXISTS (
+       SELECT FROM pg_class
+       WHERE relnamespace = to_regnamespace('effectfence') AND relkind = 'r' AND row_security_active(oid)) THEN
     RETURN;
   END IF;
   -- The owner has no right to truncate these, takes it for a moment and gives it back.

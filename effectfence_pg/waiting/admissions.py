@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from effectfence_pg.checks import patience
@@ -58,7 +58,6 @@ class Memory:
         self.room = WaitingRoom()
         self.retries = 0
         self._counts: dict[int, dict[str, int]] = {}
-        self._lock = Lock()
 
     def count(self, what: str) -> None:
         """One more answer of this kind. Each thread counts for itself, and waits for no other."""
@@ -67,7 +66,8 @@ class Memory:
 
     def count_retry(self) -> None:
         """One more transaction that is run again."""
-        with self._lock:
+        # The room's lock will do: a fork renews it, and nobody holds it for long.
+        with self.room.lock:
             self.retries += 1
 
     def stats(self) -> FenceStats:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
+from effectfence_pg.waiting.forking import begin_anew_at_fork
+
 
 class Recent:
     """The intents seen last, a bounded number of them: a hint and nothing more, safe to lose and to share between threads."""
@@ -11,6 +13,11 @@ class Recent:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._keys: dict[bytes, bool] = {}
+        self._lock = Lock()
+        begin_anew_at_fork(self)
+
+    def begin_anew(self) -> None:
+        """In a forked process: what was seen stays true."""
         self._lock = Lock()
 
     def get(self, key: bytes) -> bool | None:

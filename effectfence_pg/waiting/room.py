@@ -10,6 +10,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from effectfence_pg.steps import Pause
+from effectfence_pg.waiting.forking import begin_anew_at_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,13 @@ class WaitingRoom:
     """The seats of one fence, by intent. The first of an intent leads."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
         self.listen: Callable[[], object] | None = None
+        begin_anew_at_fork(self)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Nobody waits here: in a forked process a leader of the parent's would never poll for those who come after it."""
+        self.lock = Lock()
         self.seats: dict[bytes, list[Seat]] = {}
 
     def waits(self, key: bytes) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from effectfence_pg import Fence, migrate, versions
+from effectfence_pg import DatabaseFailure, Fence, migrate, versions
 from effectfence_pg.settings import DATABASE_VARIABLE
 from tests.support.catalogue import catalogue
 from tests.support.servers import Databases
@@ -111,7 +111,7 @@ def test_the_library_refuses_and_overrides_in_the_same_way(migrated_database: st
     world = World(engine, "tenant")
     world.put("released", "without a certificate")
     world.commit()
-    with pytest.raises(sa.exc.DBAPIError, match="certificates exist"):
+    with pytest.raises(DatabaseFailure, match="certificates exist"):
         migrate.downgrade(migrated_database)
     assert world.state() == "committed"
     migrate.downgrade(migrated_database, drop_certificates=True)
@@ -132,11 +132,11 @@ def test_a_downgrade_refuses_while_an_effect_is_undecided_because_it_would_run_a
     assert "undecided effects: 2" in failed(said)
     assert "effectfence-pg unresolved" in failed(said)
     assert "drop-certificates=yes" in failed(said)
-    with pytest.raises(sa.exc.DBAPIError, match="undecided effects: 2"):
+    with pytest.raises(DatabaseFailure, match="undecided effects: 2"):
         migrate.downgrade(migrated_database)
     assert world.state() == state
     world.commit("certified")
-    with pytest.raises(sa.exc.DBAPIError, match="certificates: 1, undecided effects: 2"):
+    with pytest.raises(DatabaseFailure, match="certificates: 1, undecided effects: 2"):
         migrate.downgrade(migrated_database)
     [(code, said)] = alembic("-x", "drop-certificates=yes", "downgrade", "base", url=migrated_database)
     assert code == 0, said

@@ -96,6 +96,7 @@ EVERY: list[tuple[type[FenceError], dict[str, Any]]] = [
     (errors.SchemaVersionError, {"found": None, "expected": "0001", "command": "effectfence-pg migrate"}),
     (errors.DatabaseUnavailable, {"reason": "connection refused"}),
     (errors.DatabaseEncodingError, {"encoding": "SQL_ASCII"}),
+    (errors.DatabaseFailure, {"reason": 'column "seq" already exists', "sqlstate": "42701"}),
     (errors.PermissionDenied, {"reason": "permission denied for table effects"}),
     (errors.RetriesExhausted, {"attempts": 40, "elapsed_seconds": 30.2, "sqlstate": "40001"}),
     (errors.BranchDecided, {"branch": "b", "state": "aborted"}),
