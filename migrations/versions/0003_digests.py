@@ -127,6 +127,8 @@ LEFT JOIN effectfence.domains d ON d.namespace = e.namespace AND d.domain_key = 
 _MICROS = "CAST(extract(epoch FROM {}) * 1000000 AS bigint) AS {}"
 
 UPGRADE = (
+    # Both at once and in the order of a commit: taken one by one, they could be what another one waits for.
+    "LOCK TABLE effectfence.effects, effectfence.certificates IN ACCESS EXCLUSIVE MODE",
     """ALTER TABLE effectfence.certificates
     ADD COLUMN args_digest bytea, ADD COLUMN identity_digest bytea, ADD COLUMN identity_fields text[]""",
     "COMMENT ON COLUMN effectfence.certificates.args_digest IS 'The effect''s, so that a replay reads this row only'",
