@@ -213,19 +213,26 @@ def test_f17_the_end_of_the_event_loop_does_not_take_the_record_with_it(
 ) -> None:
     """asyncio.run cancels every task when it ends, those of the fence included; here the record is being tried again."""
     fence = AsyncFence(proxy.url, namespace=world.namespace, config=ONE)
+    trying_again, cancelled = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        if proxy.pending == 2:
+            trying_again.set()
+            assert cancelled.wait(LIMIT)
 
     async def main() -> None:
         await fence.current("warm")
 
         async def tool() -> str:
             ledger.happened("charge:1")
-            proxy.cut(*[Cut.BEFORE_COMMIT] * 4)
+            proxy.cut(*[Cut.BEFORE_COMMIT] * 4, meanwhile=meanwhile)
             return "done"
 
         task = asyncio.create_task(fence.run(world.request(), tool))
-        await auntil(lambda: proxy.pending == 2)
+        await auntil(trying_again.is_set)
         task.cancel()
         await asyncio.wait({task})
+        cancelled.set()
 
     asyncio.run(main())
     asyncio.run(fence.aclose())

@@ -19,6 +19,7 @@ CASES: dict[str, list[Case]] = {}
 
 OF_THE_DATABASE = {
     "permission_denied",
+    "database_failure",
     "database_unavailable",
     "database_encoding_error",
     "schema_version_error",
