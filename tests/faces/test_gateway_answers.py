@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from tests.support import warm
 from tests.support.faces import gateway, policy, refusal, run
 from tests.support.wire import raw
 from tests.support.witness import Witness
@@ -39,7 +39,7 @@ UNREADABLE = {
 def test_an_answer_that_cannot_be_read_is_an_unknown_outcome_and_nobody_waits_for_ever(
     database_url: str, namespace: str, tmp_path: Path, books: Witness, answer: str
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
 
     async def main() -> None:
@@ -57,7 +57,7 @@ def test_an_answer_that_cannot_be_read_is_an_unknown_outcome_and_nobody_waits_fo
 def test_lines_of_a_log_among_the_answers_are_passed_over(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     lines = 'charging order 7\n\ncafBYTE\n{"level": "info", "id": 7, "result": "ok"}\n'
     call = {"name": "charge", "arguments": {"answer": lines + answered('{"content":[],"structuredContent":{"n":1}}')}}
     fresh, replay = raw(gateway(database_url, command, "--policy", policy(tmp_path, namespace)), call, call)
@@ -68,7 +68,7 @@ def test_lines_of_a_log_among_the_answers_are_passed_over(
 def test_a_number_that_json_lacks_is_neither_recorded_nor_does_it_hide_that_the_tool_ran(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
     for number in ("NaN", "-Infinity", "1e999"):
         answer = answered(f'{{"content":[],"structuredContent":{{"x":{number},"n":1}}}}')
@@ -82,7 +82,7 @@ def test_a_number_that_json_lacks_is_neither_recorded_nor_does_it_hide_that_the_
 def test_an_answer_with_a_place_for_marks_that_is_none_is_replayed_all_the_same(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
     call = {
         "name": "charge",

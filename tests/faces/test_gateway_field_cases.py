@@ -34,9 +34,11 @@ def books(tmp_path: Path) -> Witness:
 
 
 @contextlib.contextmanager
-def served(url: str, books: Witness, policy: str) -> Iterator[tuple[str, Any]]:
+def served(url: str, books: Witness, policy: str, *, fresh: bool = False) -> Iterator[tuple[str, Any]]:
     """A gateway over HTTP."""
-    with serving("gateway", "--database-url", url, "--policy", policy, "--", *upstream(books.path)) as found:
+    with serving(
+        "gateway", "--database-url", url, "--policy", policy, "--", *upstream(books.path), fresh=fresh
+    ) as found:
         yield found
 
 
@@ -138,7 +140,7 @@ def test_a_gateway_that_is_killed_after_the_effect_leaves_it_fenced_until_an_ope
             (tmp_path / "go").touch()
             assert not (await client.call_tool("slow", {"what": "pay"})).is_error
 
-    with served(database_url, books, rules) as (url, process):
+    with served(database_url, books, rules, fresh=True) as (url, process):
         run(killed(url, process))
     expire_lease(engine, namespace, "pay")
     run(after())
@@ -207,7 +209,7 @@ def test_an_upstream_on_http_that_dies_leaves_an_unknown_outcome_and_what_was_ne
             told = await client.call_tool("charge", {"what": "never sent"})
             assert told.is_error
 
-    with served(database_url, books, passing) as (url, process):
+    with served(database_url, books, passing, fresh=True) as (url, process):
         run(main(url, process))
     assert books.count("charge") == 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from effectfence_pg.gateway.tenants import Tenants
 from effectfence_pg.gateway.transports import Way, command_transport
 from effectfence_pg.gateway.upstream import Upstream
 from effectfence_pg.running.naming import filled
+from tests.support import warm
 from tests.support.faces import gateway, policy, run
 from tests.support.until import until
 from tests.support.wire import calling, raw
@@ -111,7 +111,7 @@ def test_a_probe_of_a_server_that_says_nothing_ends(monkeypatch: pytest.MonkeyPa
 def test_a_call_that_cannot_be_sent_on_is_refused_by_its_field_and_leaves_its_action_alone(
     database_url: str, namespace: str, tmp_path: Path, books: Witness
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     start = gateway(database_url, command, "--policy", policy(tmp_path, namespace))
     metas: tuple[Any, ...] = ("x", [1], 5)
     wrong = [{"name": "charge", "_meta": meta} for meta in metas]
@@ -127,7 +127,7 @@ def test_a_listing_that_breaks_the_rules_does_not_cost_its_other_tools(
 ) -> None:
     tools = [{"name": "charge", "annotations": "read-only"}, "x", None, {"name": 7}, {"annotations": []}]
     (tmp_path / "tools.json").write_text(json.dumps(tools))
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     call = {"name": "charge"}
     fresh, replay = raw(gateway(database_url, command, "--policy", policy(tmp_path, namespace)), call, call)
     assert not fresh.get("isError")
@@ -140,7 +140,7 @@ def test_a_read_that_was_taken_off_the_list_is_an_effect_when_it_comes_back_unli
 ) -> None:
     listed = tmp_path / "tools.json"
     listed.write_text(json.dumps([{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]))
-    command = [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    command = warm.python("tests.support.lying", str(books.path))
     numbers = itertools.count()
     unchecked = policy(tmp_path, namespace, "[defaults]\ncheck_calls = false")
     with calling(gateway(database_url, command, "--policy", unchecked)) as call:

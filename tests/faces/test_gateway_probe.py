@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ import pytest
 
 from effectfence_pg.gateway import probe
 from effectfence_pg.gateway.transports import command_transport
+from tests.support import warm
 from tests.support.faces import command, run
 from tests.support.witness import Witness
 
@@ -27,7 +27,7 @@ def books(tmp_path: Path) -> Witness:
 
 
 def server(books: Witness) -> list[str]:
-    return [sys.executable, "-m", "tests.support.lying", str(books.path)]
+    return warm.python("tests.support.lying", str(books.path))
 
 
 def result(**said: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from mcp import Client
 
+from tests.support import warm
 from tests.support.faces import gateway, policy, refusal, run
 from tests.support.rows import one
 from tests.support.wire import calling
@@ -33,7 +33,7 @@ def books(tmp_path: Path) -> Witness:
 
 
 def behind(url: str, books: Witness, rules: str) -> Any:
-    return gateway(url, [sys.executable, "-m", "tests.support.lying", str(books.path)], "--policy", rules)
+    return gateway(url, warm.python("tests.support.lying", str(books.path)), "--policy", rules)
 
 
 def lists(folder: Path, *tools: Any) -> None:

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from mcp import Client
 
+from tests.support import warm
 from tests.support.faces import TOKEN, mcp, over_http, refusal, run, said, serving
 
 AGENTS = {"fence_abort", "fence_commit", "fence_lineage", "fence_observe", "fence_prepare", "fence_promote"} | {
@@ -205,7 +206,7 @@ def test_http_is_not_served_without_a_token(
 ) -> None:
     import os
 
-    command = [sys.executable, "-m", "effectfence_pg", "mcp", "--database-url", database_url, *arguments]
+    command = warm.python("effectfence_pg", "mcp", "--database-url", database_url, *arguments)
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60
     )

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import StdioServerParameters
 
+from tests.support import warm
 from tests.support.faces import ROOT, gateway, mcp
 from tests.support.wire import answers
 
-MODULE = ("-m", "effectfence_pg.gateway.charges")
 PING = '{"jsonrpc":"2.0","id":"ping","method":"ping"}'
 CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge","arguments":{"order_id":%s}}}'
 
 
 @pytest.fixture
 def charges(tmp_path: Path) -> StdioServerParameters:
-    return StdioServerParameters(command=sys.executable, args=[*MODULE, str(tmp_path / "books")], cwd=ROOT)
+    command, *args = warm.python("effectfence_pg.gateway.charges", str(tmp_path / "books"))
+    return StdioServerParameters(command=command, args=args, cwd=ROOT)
 
 
 NO_MESSAGES = {

@@ -19,6 +19,7 @@ from effectfence_pg.audit.errors import LedgerBroken, LedgerConflict
 from effectfence_pg.audit.reading import reading
 from effectfence_pg.rendering import FORMATS
 from effectfence_pg.values.certificates import HASHED_FIELDS, certificate_body
+from tests.support import warm
 from tests.support.servers import libpq_url
 from tests.support.world import World
 
@@ -30,8 +31,9 @@ BYTES = os.fsdecode(b"\xff\xfe")
 def run(world: World, *arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[bytes]:
     url = libpq_url(world.engine.url.render_as_string(hide_password=False))
     env = {**os.environ, "EFFECTFENCE_DATABASE_URL": url, "PYTHONIOENCODING": encoding}
-    command = [sys.executable, "-m", "effectfence_pg", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        warm.python("effectfence_pg", *arguments), env=env, capture_output=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.parametrize(

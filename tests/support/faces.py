@@ -18,6 +18,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
+from tests.support import warm
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
@@ -37,14 +39,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def parameters(*arguments: str, env: Mapping[str, str] | None = None) -> StdioServerParameters:
     """One of our commands, for the official client to start."""
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "effectfence_pg", *arguments], env={**os.environ, **(env or {})}, cwd=ROOT
-    )
+    first, *rest = warm.python("effectfence_pg", *arguments)
+    return StdioServerParameters(command=first, args=rest, env={**os.environ, **(env or {})}, cwd=ROOT)
 
 
 def command(*arguments: str, **env: str) -> tuple[int, str, str]:
     """One of our commands: exit status, stdout, stderr."""
-    start = [sys.executable, "-m", "effectfence_pg", *arguments]
+    start = warm.python("effectfence_pg", *arguments)
     done = subprocess.run(start, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=100)
     return done.returncode, done.stdout, done.stderr
 
@@ -56,16 +57,21 @@ def mcp(url: str, namespace: str, *more: str) -> StdioServerParameters:
 
 @contextlib.contextmanager
 def serving(
-    *arguments: str, env: Mapping[str, str] | None = None, port: int = 0
+    *arguments: str, env: Mapping[str, str] | None = None, port: int = 0, fresh: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """One of our commands over HTTP, on a free port if none is given; where it listens.
 
-    A first argument with a dot is a module of the tests instead.
+    A first argument with a dot is a module of the tests instead. `fresh`: a Python of its own, whose end is the end of all.
     """
     first, *rest = arguments
     start = [first] if "." in first else ["effectfence_pg", first]
     process = subprocess.Popen(
-        [sys.executable, "-m", *start, "--http", f"127.0.0.1:{port}", *rest],
+        [
+            *([sys.executable, "-m", *start] if fresh else warm.python(*start)),
+            "--http",
+            f"127.0.0.1:{port}",
+            *rest,
+        ],
         env={**os.environ, "EFFECTFENCE_MCP_TOKEN": TOKEN, **(env or {})},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -124,7 +130,7 @@ UPSTREAM = "tests.support.upstream"
 
 def upstream(books: Path, *more: str) -> list[str]:
     """The command of the server that is written by hand."""
-    return [sys.executable, "-m", UPSTREAM, str(books), *more]
+    return warm.python(UPSTREAM, str(books), *more)
 
 
 def gateway(url: str, command: list[str], *options: str, env: Mapping[str, str] | None = None) -> StdioServerParameters:
