@@ -111,8 +111,10 @@ def test_the_trigger_lets_nobody_else_through_not_even_in_the_same_transaction(o
             connection.rollback()
 
 
-@pytest.mark.parametrize("arguments", ["NULL", "'-1 day'", "'0', 0", "'0', NULL"])
-def test_what_makes_no_sense_is_refused(old: World, arguments: str) -> None:
-    with old.engine.begin() as connection, pytest.raises(DBAPIError) as refused:
-        connection.exec_driver_sql(f"SELECT effectfence.prune({arguments})")
-    assert refused.value.orig.sqlstate == "22023"
+def test_what_makes_no_sense_is_refused(old: World) -> None:
+    before = old.rows()
+    for arguments in ("NULL", "'-1 day'", "'0', 0", "'0', NULL"):
+        with old.engine.begin() as connection, pytest.raises(DBAPIError) as refused:
+            connection.exec_driver_sql(f"SELECT effectfence.prune({arguments})")
+        assert refused.value.orig.sqlstate == "22023", arguments
+    assert old.rows() == before
