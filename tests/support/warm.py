@@ -22,7 +22,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,6 @@ def _address() -> str:
     return address
 
 
-@dataclass
-class Started:
-    """A process and whoever it was started for."""
-
-    link: socket.socket
-    process: int
-
-
 class Warm:
     """Forks until the process that made it is gone."""
 
@@ -87,7 +78,8 @@ class Warm:
         self.wake = wake
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self.running: dict[int, Started] = {}
+        self.running: dict[int, socket.socket] = {}
+        """The processes, and where whoever started one hears of it."""
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.selector.register(self.ends, selectors.EVENT_READ)
@@ -127,7 +119,7 @@ class Warm:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
-            for end in (link, self.listener, self.ends, self.wake, *(one.link for one in self.running.values())):
+            for end in (link, self.listener, self.ends, self.wake, *self.running.values()):
                 end.close()
             self.selector.close()
             for stream in streams:
@@ -135,9 +127,9 @@ class Warm:
             return json.loads(text)
         for stream in streams:
             os.close(stream)
-        link.sendall(process.to_bytes(8, "big", signed=True))
-        self.running[process] = Started(link, process)
+        self.running[process] = link
         self.selector.register(link, selectors.EVENT_READ, process)
+        _say(link, process)
         return None
 
     def _reap(self) -> None:
@@ -146,9 +138,8 @@ class Warm:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 process, status = ended
-                link = self.running.pop(process).link
-                with contextlib.suppress(OSError):
-                    link.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
+                link = self.running.pop(process)
+                _say(link, os.waitstatus_to_exitcode(status))
                 with contextlib.suppress(KeyError):
                     self.selector.unregister(link)
                 link.close()
@@ -156,8 +147,13 @@ class Warm:
     def _left(self, process: int) -> None:
         """Nobody waits for it any more."""
         if process in self.running:
-            self.selector.unregister(self.running[process].link)
+            self.selector.unregister(self.running[process])
             os.kill(process, signal.SIGKILL)
+
+
+def _say(link: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):
+        link.sendall(number.to_bytes(8, "big", signed=True))
 
 
 def become(asked: dict[str, Any]) -> None:
