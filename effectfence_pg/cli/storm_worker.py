@@ -1,11 +1,12 @@
 """One process of a storm: its threads, its own fence, and a payment provider that keeps its own books.
 
-Spawned processes import this module; what they are told and what they report are the values below.
+The processes are forked from one that has imported this module; what they are told and what they report are the values below.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
@@ -193,6 +194,7 @@ def run(share: Share, line: Barrier, sealed: Event, progress: Any, report: Conne
     """The process. It reports a `Tally`, or the refusal that kept it from the start line."""
     # Ctrl-C goes to the whole group; the parent is who answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     config = FenceConfig(pool_size=share.connections, max_overflow=0, application_name="effectfence-storm")
     try:
         with Fence(share.url, namespace=share.namespace, config=config) as fence:
@@ -201,6 +203,13 @@ def run(share: Share, line: Barrier, sealed: Event, progress: Any, report: Conne
     except Exception as error:  # noqa: BLE001 (the parent decides what it means)
         line.abort()
         report.send(error if isinstance(error, FenceError) else Tally(errors=[(type(error).__name__, str(error))]))
+
+
+def _end_with_the_parent() -> None:
+    """Nobody would hear how it ended. What is in flight then is what an agent leaves that was killed."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _connect_all(fence: Fence, count: int) -> None:

@@ -49,7 +49,8 @@ def race(url: str, namespace: str, kind: str, *, rounds: int, processes: int = 4
     Raises:
         BenchFailedError: A process did not end well, or a caller got another answer than the others.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     with tempfile.TemporaryDirectory(prefix="effectfence-equal-") as directory:
         ledger = Path(directory, "ledger")
         plan = Plan(url, namespace, kind, str(ledger), calls // processes, rounds)

@@ -57,7 +57,8 @@ def one_round(server: PrivateServer, engine: sa.Engine, wanted: Chaos, seed: int
     namespace = f"chaos-{uuid.uuid4().hex[:12]}"
     with tempfile.TemporaryDirectory(prefix="effectfence-chaos-") as directory:
         books = Books(str(Path(directory, "books")))
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([run.__module__])
         calm = context.Event()
         workers = [
             context.Process(target=run, args=(plan, calm), daemon=True)

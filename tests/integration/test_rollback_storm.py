@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +19,7 @@ from effectfence_pg.cli.rollback_storm_incident import naive_incident
 from effectfence_pg.cli.rollback_storm_naive import NaiveFence
 from effectfence_pg.cli.rollback_storm_plans import Action, How, Kind, Plan, Read, Step, make_plan
 from effectfence_pg.cli.rollback_storm_sides import NaiveSide, play
+from tests.support import warm
 from tests.support.rows import all_of, one
 
 DONE, NO, USAGE, DATABASE = 0, 1, 2, 3
@@ -30,12 +28,11 @@ COUNTED = {"invalid_commits", "partial_closures", "committed", "aborted", "refus
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "effectfence_pg", "rollback-storm", *arguments],
+        warm.python("effectfence_pg", "rollback-storm", *arguments),
         check=False,
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         stdin=subprocess.DEVNULL,
     )
 

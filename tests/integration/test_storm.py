@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ from effectfence_pg import Fence
 from effectfence_pg.cli import storm
 from effectfence_pg.cli.app import app
 from effectfence_pg.cli.storm_worker import CONNECTIONS, Racers, Share, Storm, Tally
+from tests.support import warm
 from tests.support.rows import all_of, one
 from tests.support.servers import libpq_url
+from tests.support.until import until
 
 DONE, NO, USAGE, DATABASE = 0, 1, 2, 3
 FACTS = {
@@ -37,12 +38,12 @@ FACTS = {
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "effectfence_pg", "storm", *arguments],
+        warm.python("effectfence_pg", "storm", *arguments),
         check=False,
         capture_output=True,
         text=True,
         timeout=120,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | env,
+        env=os.environ | env,
         stdin=subprocess.DEVNULL,
     )
 
@@ -79,6 +80,22 @@ def test_people_read_what_was_prevented_in_dollars(database_url: str) -> None:
     } <= lines
     assert "verified" in done.stdout
     assert "1 process x 1 thread," in done.stdout
+
+
+def test_a_storm_that_is_killed_leaves_nobody_racing(database_url: str, engine: sa.Engine) -> None:
+    command = ["storm", "--attempts", "1000000", "--threads", "2", "--processes", "2", "--database-url", database_url]
+    process = subprocess.Popen(warm.python("effectfence_pg", *command), stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    namespace = process.stderr.readline().split()[3]
+    racers = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'effectfence-storm' AND datname = current_database()"
+    )
+    raced = "SELECT count(*) FROM effectfence.effects WHERE namespace = :namespace AND state = 'committed'"
+    until(lambda: one(engine, raced, namespace=namespace))
+    assert len(all_of(engine, racers)) == 4
+    process.kill()
+    until(lambda: not all_of(engine, racers))
+    process.communicate()
 
 
 def test_a_database_that_was_given_is_not_migrated(fresh_database: str) -> None:

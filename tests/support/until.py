@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 LOOK_SECONDS = 0.005
 
 
 def until(condition: Callable[[], object]) -> None:
     """Wait until it holds."""
     looking = threading.Event()
-    for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
+    end = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < end:
         if condition():
             return
         looking.wait(LOOK_SECONDS)
@@ -22,7 +24,8 @@ def until(condition: Callable[[], object]) -> None:
 
 async def auntil(condition: Callable[[], object]) -> None:
     """The same in an event loop, which goes on meanwhile."""
-    for _ in range(int(LIMIT_SECONDS / LOOK_SECONDS)):
+    end = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < end:
         if condition():
             return
         await asyncio.sleep(LOOK_SECONDS)
