@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -84,18 +86,35 @@ def test_people_read_what_was_prevented_in_dollars(database_url: str) -> None:
 
 def test_a_storm_that_is_killed_leaves_nobody_racing(database_url: str, engine: sa.Engine) -> None:
     command = ["storm", "--attempts", "1000000", "--threads", "2", "--processes", "2", "--database-url", database_url]
-    process = subprocess.Popen(warm.python("effectfence_pg", *command), stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    namespace = process.stderr.readline().split()[3]
     racers = (
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'effectfence-storm' AND datname = current_database()"
     )
     raced = "SELECT count(*) FROM effectfence.effects WHERE namespace = :namespace AND state = 'committed'"
-    until(lambda: one(engine, raced, namespace=namespace))
-    assert len(all_of(engine, racers)) == 4
-    process.kill()
-    until(lambda: not all_of(engine, racers))
-    process.communicate()
+    # Nobody cleans up after it.
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "effectfence_pg", *command],
+            env={**os.environ, "TMPDIR": folder},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr
+        namespace = process.stderr.readline().split()[3]
+        until(lambda: one(engine, raced, namespace=namespace))
+        assert len(all_of(engine, racers)) == 4
+        process.kill()
+        until(lambda: not all_of(engine, racers))
+        process.communicate()
+
+
+def test_it_runs_where_the_temporary_folder_has_a_long_name(database_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    command = [sys.executable, "-m", "effectfence_pg", "storm", "--attempts", "4", "--threads", "1", "--processes", "1"]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run([*command, "--database-url", database_url], env=environment, capture_output=True, check=False)
+    assert done.returncode == DONE, done.stderr
+    assert not list(folder.iterdir())
 
 
 def test_a_database_that_was_given_is_not_migrated(fresh_database: str) -> None:
