@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import tempfile
 import uuid
 from collections import Counter
@@ -28,6 +26,7 @@ from effectfence_pg.cli.output import (
     progress,
     reporting,
 )
+from effectfence_pg.cli.processes import forking
 from effectfence_pg.cli.storm_worker import CENTS, Share, Storm, Tally, run
 from effectfence_pg.errors import FenceError
 from effectfence_pg.fence import Fence
@@ -41,8 +40,6 @@ POLL_SECONDS = 0.1
 LEAVE_SECONDS = 10.0
 """How long a process that has reported may take to close its connections."""
 ERRORS_SHOWN = 5
-LONGEST_FOLDER = 64
-"""Bytes: the address of a socket has 104 on some systems, and `multiprocessing` adds up to 40."""
 
 
 def storm(
@@ -97,7 +94,7 @@ def _race(shares: list[Share], attempts: int) -> list[Tally]:
     Raises:
         FenceError: What kept a process from the start line.
     """
-    context = _context()
+    context = forking(run.__module__)
     line = context.Barrier(sum(len(share.racing) for share in shares))
     sealed = context.Event()
     counts: Any = context.Array("Q", len(shares), lock=False)
@@ -123,18 +120,6 @@ def _race(shares: list[Share], attempts: int) -> list[Tally]:
         if isinstance(report, FenceError):
             raise report
     return [report for report in reports if isinstance(report, Tally)]
-
-
-def _context() -> Any:
-    """How processes are made: forked from one that has the libraries, no thread and no connection.
-
-    It listens on a socket in the temporary folder. Where the name of that would be too long, each imports them for itself.
-    """
-    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER:
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([run.__module__])
-    return context
 
 
 def _gather(waiting: dict[Any, BaseProcess], counts: Any, attempts: int) -> list[Tally | FenceError]:
