@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import tempfile
 import uuid
 from collections import Counter
@@ -26,7 +27,6 @@ from effectfence_pg.cli.output import (
     progress,
     reporting,
 )
-from effectfence_pg.cli.processes import forking
 from effectfence_pg.cli.storm_worker import CENTS, Share, Storm, Tally, run
 from effectfence_pg.errors import FenceError
 from effectfence_pg.fence import Fence
@@ -78,7 +78,7 @@ def _run(wanted: Storm, url: str) -> dict[str, Any]:
         Fence(url, namespace=wanted.namespace, config=config) as fence,
         tempfile.TemporaryDirectory(prefix="effectfence-storm-") as directory,
     ):
-        # Refuses a database that cannot be used before anything is started.
+        # Refuses a database that cannot be used before anything is spawned.
         fence.current("nothing")
         books = Path(directory, "provider")
         shares = wanted.shares(url, str(books))
@@ -89,12 +89,12 @@ def _run(wanted: Storm, url: str) -> dict[str, Any]:
 
 
 def _race(shares: list[Share], attempts: int) -> list[Tally]:
-    """Start the processes, show how far they are, and gather what they report.
+    """Spawn the processes, show how far they are, and gather what they report.
 
     Raises:
         FenceError: What kept a process from the start line.
     """
-    context = forking(run.__module__)
+    context = multiprocessing.get_context("spawn")
     line = context.Barrier(sum(len(share.racing) for share in shares))
     sealed = context.Event()
     counts: Any = context.Array("Q", len(shares), lock=False)

@@ -1,6 +1,6 @@
 """One process of a storm: its threads, its own fence, and a payment provider that keeps its own books.
 
-The processes are forked from one that has imported this module; what they are told and what they report are the values below.
+Spawned processes import this module; what they are told and what they report are the values below.
 """
 
 from __future__ import annotations

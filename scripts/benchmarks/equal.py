@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import tempfile
 import threading
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import BenchFailedError
 from effectfence_pg import AsyncFence, EffectRequest, Fence, FenceConfig
-from effectfence_pg.cli.processes import forking
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
@@ -49,7 +49,7 @@ def race(url: str, namespace: str, kind: str, *, rounds: int, processes: int = 4
     Raises:
         BenchFailedError: A process did not end well, or a caller got another answer than the others.
     """
-    context = forking(__name__)
+    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="effectfence-equal-") as directory:
         ledger = Path(directory, "ledger")
         plan = Plan(url, namespace, kind, str(ledger), calls // processes, rounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import sys
 import tempfile
@@ -19,7 +20,6 @@ import sqlalchemy as sa
 from chaotic.books import Books
 from chaotic.promises import broken
 from chaotic.workers import Plan, run
-from effectfence_pg.cli.processes import forking
 from effectfence_pg.embedded import PrivateServer, private_server
 from effectfence_pg.errors import FenceError
 from effectfence_pg.migrate import upgrade
@@ -57,7 +57,7 @@ def one_round(server: PrivateServer, engine: sa.Engine, wanted: Chaos, seed: int
     namespace = f"chaos-{uuid.uuid4().hex[:12]}"
     with tempfile.TemporaryDirectory(prefix="effectfence-chaos-") as directory:
         books = Books(str(Path(directory, "books")))
-        context = forking(run.__module__)
+        context = multiprocessing.get_context("spawn")
         calm = context.Event()
         workers = [
             context.Process(target=run, args=(plan, calm), daemon=True)

@@ -107,6 +107,18 @@ def test_a_storm_that_is_killed_leaves_nobody_racing(database_url: str, engine: 
         process.communicate()
 
 
+def test_it_runs_what_is_installed_whatever_lies_in_the_folder_where_it_is_started(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "effectfence_pg").mkdir()
+    (tmp_path / "effectfence_pg" / "__init__.py").write_text("raise SystemExit('another one')")
+    command = [Path(sys.executable).with_name("effectfence-pg"), "storm", "--attempts", "4", "--threads", "1"]
+    done = subprocess.run(
+        [*command, "--processes", "1", "--database-url", database_url], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == DONE, done.stderr
+
+
 def test_it_runs_where_the_temporary_folder_has_a_long_name(database_url: str, tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
